@@ -255,7 +255,7 @@ def test_the_heartbeat_of_an_ended_run_is_stopped_with_its_positions(
     found = heartbeat(settings, stream)
     assert before <= datetime.fromisoformat(found.pop("time")) <= datetime.now(UTC)
     assert found == {
-        "format": 1,
+        "format": 2,
         "stream": stream.name,
         "deployment": settings.deployment,
         "layer": "archive",

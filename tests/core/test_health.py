@@ -1,6 +1,7 @@
 """What a layer's heartbeat says of its health, whatever the heartbeat is (no server)."""
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -9,10 +10,18 @@ from typing import cast
 import pytest
 
 from tests.core.test_heartbeat import EXAMPLE
+from tests.core.worlds import log
 from tidemark.core.layout import Layout
+from tidemark.core.offsets import OffsetRange
+from tidemark.core.plan import LogRange
+from tidemark.delivery_audit.readable import last_ran
 from tidemark.inspect.health import LayerHealth, read_layers
 from tidemark.inspect.problems import Problem
 from tidemark.inspect.status import _layer_problems
+from tidemark.inspect.status_metrics import STATE, _layer
+from tidemark.inspect.status_rows import layer_row
+from tidemark.reconcile.plan.log_extents import record_extents
+from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 
@@ -57,3 +66,67 @@ def test_a_heartbeat_from_the_future_says_so_and_not_that_the_layer_runs(
     texts = [(item.kind, item.text) for item in problems(found)]
     assert [kind for kind, _ in texts] == ["archive_stale"] * len(said)
     assert all(part in text for part, (_, text) in zip(said, texts, strict=True))
+
+
+@pytest.mark.conformance(66)
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"{", "a heartbeat does not parse"),
+        (b'{"format": 9}', "unknown heartbeat format: expected 2, found 9"),
+        (b"", "a heartbeat does not parse"),
+    ],
+)
+def test_an_unreadable_heartbeat_is_named_and_the_other_layers_are_shown(body: bytes, reason: str) -> None:
+    found = layers({"archive": body, "speed": beat(), "departures": body})
+    assert {name: item.alive for name, item in found.items()} == {"archive": False, "speed": True, "departures": False}
+    said = problems(found)
+    assert [item.kind for item in said] == ["unknown", "unknown"]
+    for item, layer in zip(said, ("archive", "departures"), strict=True):
+        start = f"Cannot find out whether the {layer} layer of flights runs: {reason}"
+        assert item.text.startswith(start)
+        assert f"[s3://lake/heartbeats/flights/{layer}.json]" in item.text
+    row = layer_row(found["archive"])
+    assert (row.state, row.alive, row.error) == ("unreadable", False, found["archive"].unreadable)
+
+
+@pytest.mark.conformance(66)
+@pytest.mark.parametrize("body", [b"{", b'{"format": 9}'])
+def test_what_can_continue_without_a_heartbeat_continues_and_names_it(
+    body: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    layout = Layout(prefix="", stream="flights")
+    store = cast("ObjectStore", SimpleNamespace(bucket="lake", get={layout.heartbeat_key("speed"): body}.get))
+    with caplog.at_level(logging.WARNING):
+        assert last_ran(store, layout) is None
+    assert "continuing without what the speed layer has last reported: " in caplog.text
+    assert "s3://lake/heartbeats/flights/speed.json" in caplog.text
+
+
+@pytest.mark.conformance(66)
+def test_what_a_heartbeat_says_of_deleted_topics_outlives_it() -> None:
+    layout = Layout(prefix="", stream="flights")
+    seen = (LogRange(log=log(), range=OffsetRange(start=0, end=9)),)
+    objects = {layout.heartbeat_key("archive"): replace(EXAMPLE, extents=seen).to_json()}
+
+    def update(key: str, change: Callable[[bytes | None], bytes | None]) -> bytes | None:
+        changed = change(objects.get(key))
+        if changed is not None:
+            objects[key] = changed
+        return objects.get(key)
+
+    run = cast(
+        "Run", SimpleNamespace(store=SimpleNamespace(bucket="lake", get=objects.get, update=update), layout=layout)
+    )
+    assert record_extents(run, {}) == seen
+    objects[layout.heartbeat_key("archive")] = b"{"
+    assert record_extents(run, {}) == seen
+
+
+@pytest.mark.conformance(55, 66)
+def test_metrics_tell_an_unreadable_heartbeat_from_a_layer_that_never_ran() -> None:
+    labels = ("prod", "flights", "archive")
+    for body, state in ((b"{", "unreadable"), (None, "never_started"), (beat(), "running")):
+        item = layers({} if body is None else {"archive": body})["archive"]
+        states = {sample.labels[-1] for sample in _layer(item, labels) if sample.metric is STATE and sample.value}
+        assert states == {state}

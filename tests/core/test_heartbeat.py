@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -63,7 +64,8 @@ def test_a_heartbeat_reads_back_equal_and_to_the_same_bytes(heartbeat: Heartbeat
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("format", 2, r"unknown heartbeat format: expected 1, found 2 \[here\]"),
+        ("format", 3, r"unknown heartbeat format: expected 2, found 3 \[here\]"),
+        ("format", "2", r"unknown heartbeat format: expected 2, found 2 \[here\]"),
         ("state", "fine", "expected running, stopped, failed, found fine"),
         ("time", "2013-01-14T00:00:00", "a time without its zone"),
         ("time", "yesterday", "does not parse"),
@@ -71,6 +73,10 @@ def test_a_heartbeat_reads_back_equal_and_to_the_same_bytes(heartbeat: Heartbeat
         ("positions", [], "does not parse"),
         ("positions", {"a": 1}, "does not parse"),
         ("error", ..., "does not parse: .* found KeyError\\('error'\\)"),
+        ("positions", {"1": "7"}, r"does not parse: expected int, found '7' \[here\]"),
+        ("lag_records", "many", r"does not parse: expected int, found 'many' \[here lag_records\]"),
+        ("batch", True, r"does not parse: expected int, found True \[here batch\]"),
+        ("extents", [{"log": {"topic": "t", "topic_id": "i", "partition": 0}, "range": [9, 1]}], "here"),
         ("extents", [{"log": 1}], r"fields differ: expected log, range, found log \[here"),
     ],
 )
@@ -82,6 +88,41 @@ def test_a_damaged_heartbeat_is_refused(field: str, value: object, message: str)
         del raw[field]
     with pytest.raises(FormatError, match=message):
         parse_heartbeat(json.dumps(raw).encode(), where="here")
+
+
+@pytest.mark.conformance(66)
+@pytest.mark.parametrize(
+    "lack",
+    [
+        ("deployment", "overflow_rows", "out_of_bounds_rows", "alarm_until", "extents"),
+        ("overflow_rows", "out_of_bounds_rows", "alarm_until", "extents"),
+        ("deployment", "overflow_rows", "out_of_bounds_rows", "alarm_until"),
+        ("deployment", "extents"),
+        (),
+    ],
+)
+def test_a_heartbeat_of_each_form_of_format_1_reads_with_nothing_in_what_it_lacks(lack: tuple[str, ...]) -> None:
+    raw = {"format": 1, "batch": 7, "deployment": "prod", "stream": "flights", "layer": "archive", "state": "running"}
+    raw |= {"time": "2013-01-14T00:00:00+00:00", "version": 1, "writer": "q", "positions": {"0": 7, "10": 3}}
+    raw |= {"lag_records": 4, "lag_seconds": 1.5, "overflow_rows": 0, "out_of_bounds_rows": 0, "alarm_until": None}
+    raw |= {"error": None, "extents": []}
+    read = parse_heartbeat(json.dumps({name: raw[name] for name in raw if name not in lack}).encode(), where="here")
+    deployment = "" if "deployment" in lack else "prod"
+    assert read == replace(EXAMPLE, deployment=deployment, writer="q", batch=7, lag_records=4, lag_seconds=1.5)
+
+
+def test_a_heartbeat_of_format_2_lacks_nothing() -> None:
+    raw = json.loads(EXAMPLE.to_json())
+    assert raw["format"] == 2
+    for name in raw.keys() - {"format"}:
+        with pytest.raises(FormatError, match=f"KeyError\\('{name}'\\)"):
+            parse_heartbeat(json.dumps({key: raw[key] for key in raw if key != name}).encode(), where="here")
+
+
+def test_a_number_beyond_every_float_is_no_lag() -> None:
+    body = EXAMPLE.to_json().replace(b'"lag_seconds":', b'"lag_seconds":1' + b"0" * 400 + b',"x":')
+    with pytest.raises(FormatError, match="a heartbeat does not parse: expected format 1 or 2"):
+        parse_heartbeat(body, where="here")
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"null", b"{", b'"text"', b"\xff"])
@@ -98,6 +139,6 @@ def test_a_heartbeat_lies_below_its_stream_in_the_archive(prefix: str, folder: s
 
 def test_the_heartbeat_shown_in_the_documentation_is_one() -> None:
     text = (Path(__file__).parents[2] / "docs" / "how-to" / "watch-streams.md").read_text(encoding="utf-8")
-    (shown,) = re.findall(r'^(\{"format": 1, "deployment".*?\})$', text, re.MULTILINE | re.DOTALL)
+    (shown,) = re.findall(r'^(\{"format": 2, "deployment".*?\})$', text, re.MULTILINE | re.DOTALL)
     heartbeat = parse_heartbeat(shown.encode(), where="watch-streams.md")
     assert json.loads(heartbeat.to_json()) == json.loads(shown)

@@ -35,7 +35,7 @@ def of_folder(name: str) -> tuple[str, bytes]:
         ("manifests", parse_manifest, "unknown manifest format", 1),
         ("seals", parse_seal, "unknown seal format", 2),
         ("certificates", parse_certificate, "unknown certificate format", 1),
-        ("heartbeats", parse_heartbeat, "unknown heartbeat format", 1),
+        ("heartbeats", parse_heartbeat, "unknown heartbeat format", 2),
         ("log-extents", parse_extents, "unknown format of offsets seen in Kafka", 1),
     ],
 )

@@ -20,6 +20,8 @@ def print_layers(console: Console, found: Sequence[LayerHealth], stale_seconds: 
 
 def _state(item: LayerHealth, stale_seconds: float) -> tuple[Text, str, str]:
     """State, age and lag."""
+    if item.unreadable:
+        return plain("unreadable", style="red"), "", ""
     if item.heartbeat is None:
         return plain("never started", style="red"), "", ""
     stale = ", stale" if item.age_seconds > stale_seconds else ""

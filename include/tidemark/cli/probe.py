@@ -26,6 +26,8 @@ def print_layer(stack: str | None, name: str, layer: str, *, stale_seconds: floa
         future = found.age_seconds < -stale_seconds
         age = age_text(found.age_seconds) if future else f"{duration(max(found.age_seconds, 0.0))} ago"
         state = f"{beat.state}, heartbeat {'from the future, ' if future else ''}{age}" if beat else "never started"
+        if found.unreadable:
+            state = f"heartbeat unreadable: {found.unreadable}"
         error = f": {beat.error}" if beat and beat.error else ""
         text = f"{'Yes' if found.alive else 'No'}: {stream} {layer} {state}{error}"
         open_console().print(plain(text, style="green" if found.alive else "red"))

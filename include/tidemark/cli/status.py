@@ -138,7 +138,7 @@ def print_streams(console: Console, rows: Sequence[StreamRow]) -> None:
 def _layer_word(row: LayerRow) -> str:
     if row.state is None:
         return "never started"
-    if row.alive or row.state == "failed":
+    if row.alive or row.state in ("failed", "unreadable"):
         return row.state
     return "stale" if row.age_seconds is None or row.age_seconds >= 0 else "from the future"
 

@@ -3,14 +3,16 @@
 import json
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Literal, get_args
+from typing import Any, Literal, get_args, get_type_hints
 
-from tidemark.core.codec import encode, require_format
-from tidemark.core.errors import FormatError
+from tidemark.core.codec import decode, encode, require_format
+from tidemark.core.errors import FormatError, PositionError
 from tidemark.core.log_extents import LogExtents, decode_extents
 from tidemark.core.manifest import canonical_json
 
-FORMAT = 1
+FORMAT = 2
+# Format 1 got these fields one after another, without a new number.
+_LACK_IN_1 = {"deployment": "", "overflow_rows": 0, "out_of_bounds_rows": 0, "alarm_until": None, "extents": []}
 State = Literal["running", "stopped", "failed"]
 
 
@@ -18,13 +20,13 @@ State = Literal["running", "stopped", "failed"]
 class Heartbeat:
     """The last report of a stream about itself.
 
-    ``deployment`` is the settings' name. ``time`` is in UTC. ``version`` is the stream definition's. ``writer`` is
-    the streaming query's id, ``batch`` its newest batch, None before the first one of this run. ``positions`` are
-    (partition, next offset) in order. ``lag_records`` counts unread offsets, ``lag_seconds`` is the age of the
-    oldest unread record, 0 without one; both are None if Kafka did not answer. ``overflow_rows`` and
-    ``out_of_bounds_rows`` count the records since the start that were beyond a bound of the archive, and those before
-    it whose alarm had not ended; ``alarm_until`` (UTC) ends the alarm about them, None without any. ``error`` is set
-    only in state ``failed``.
+    ``deployment`` is the settings' name, empty if an early version wrote the heartbeat. ``time`` is in UTC.
+    ``version`` is the stream definition's. ``writer`` is the streaming query's id, ``batch`` its newest batch, None
+    before the first one of this run. ``positions`` are (partition, next offset) in order. ``lag_records`` counts
+    unread offsets, ``lag_seconds`` is the age of the oldest unread record, 0 without one; both are None if Kafka
+    did not answer. ``overflow_rows`` and ``out_of_bounds_rows`` count the records since the start that were beyond
+    a bound of the archive, and those before it whose alarm had not ended; ``alarm_until`` (UTC) ends the alarm
+    about them, None without any. ``error`` is set only in state ``failed``.
     ``extents`` are the offsets that this layer has ever seen in Kafka, also of topics that were deleted since.
     """
 
@@ -56,22 +58,33 @@ class Heartbeat:
 
 
 def parse_heartbeat(body: bytes, *, where: str) -> Heartbeat:
-    """The heartbeat in ``body``. Raises FormatError, with ``where``, for anything else."""
+    """The heartbeat in ``body``, of format 1 or 2. Raises FormatError, with ``where``, for anything else."""
     try:
-        raw = json.loads(body)
-        require_format("unknown heartbeat format", raw["format"], known=FORMAT, where=where)
+        raw: Any = json.loads(body)
+        if raw["format"] == 1:
+            raw = {**_LACK_IN_1, **raw}
+        else:
+            require_format("unknown heartbeat format", raw["format"], known=FORMAT, where=where)
         if raw["state"] not in get_args(State):
             raise FormatError("unknown state", expected=", ".join(get_args(State)), found=raw["state"], where=where)
         time = _time(raw["time"], where)
         alarm_until = None if raw["alarm_until"] is None else _time(raw["alarm_until"], where)
-        positions = tuple(sorted((int(partition), offset) for partition, offset in raw["positions"].items()))
-        own = {field.name: raw[field.name] for field in fields(Heartbeat)}
+        positions = tuple(
+            sorted((int(partition), decode(int, end, where=where)) for partition, end in raw["positions"].items())
+        )
+        if type(raw["lag_seconds"]) is int:
+            raw["lag_seconds"] = float(raw["lag_seconds"])
         extents = decode_extents(raw["extents"], where=where)
-        special = {"time": time, "alarm_until": alarm_until, "positions": positions, "extents": extents}
-        return Heartbeat(**{**own, **special})
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        special: dict[str, Any] = {"time": time, "alarm_until": alarm_until, "positions": positions, "extents": extents}
+        own = {
+            name: decode(kind, raw[name], where=f"{where} {name}")
+            for name, kind in get_type_hints(Heartbeat).items()
+            if name not in special
+        }
+        return Heartbeat(**own, **special)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, PositionError) as error:
         raise FormatError(
-            "a heartbeat does not parse", expected=f"format {FORMAT}", found=repr(error), where=where
+            "a heartbeat does not parse", expected="format 1 or 2", found=repr(error), where=where
         ) from error
 
 

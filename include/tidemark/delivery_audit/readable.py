@@ -4,11 +4,11 @@ import json
 from collections.abc import Iterable
 from datetime import date, datetime
 
+from tidemark.archive.heartbeats import read_heartbeat
 from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.days import day_end
 from tidemark.core.delivery import DayDelivery
 from tidemark.core.errors import FormatError
-from tidemark.core.heartbeat import parse_heartbeat
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import TopicPartition
 from tidemark.definitions.stream import Stream
@@ -47,10 +47,9 @@ def is_deleted(first: int | None, *, start: int, end: int) -> bool:
 
 
 def last_ran(store: ObjectStore, layout: Layout) -> datetime | None:
-    """When the speed stream last ran, by its heartbeat, in UTC; None if it never wrote one."""
-    key = layout.heartbeat_key(LAYER)
-    body = store.get(key)
-    return None if body is None else parse_heartbeat(body, where=key).time
+    """When the speed stream last ran, by its heartbeat, in UTC; None if it has none that can be read."""
+    beat = read_heartbeat(store, layout, LAYER)
+    return None if beat is None else beat.time
 
 
 def speed_positions(store: ObjectStore, layout: Layout) -> dict[TopicPartition, int]:

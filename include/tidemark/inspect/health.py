@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from tidemark.core.errors import FormatError
 from tidemark.core.heartbeat import Heartbeat, parse_heartbeat
 from tidemark.core.layout import Layout
 from tidemark.s3 import ObjectStore
@@ -17,7 +18,8 @@ LAYERS = ("archive", "speed", "departures")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerHealth:
-    """One layer of one stream. ``heartbeat`` is None if the layer never wrote one.
+    """One layer of one stream. ``heartbeat`` is None if the layer never wrote one, or if it does not parse:
+    ``unreadable`` says why.
 
     ``alive``: the heartbeat is recent and its state is not failed. ``age_seconds`` is negative for a heartbeat from the
     future: a clock is or was wrong, and if it is more than the limit for a recent one, nothing is known of now.
@@ -32,6 +34,7 @@ class LayerHealth:
     alive: bool
     retention: "Retention | None" = None
     exceeded: bool = False
+    unreadable: str | None = None
 
     @property
     def healthy(self) -> bool:
@@ -42,16 +45,13 @@ class LayerHealth:
 def read_layers(
     settings: Settings, store: ObjectStore, stream: str, *, stale_seconds: float, now: datetime
 ) -> tuple[LayerHealth, ...]:
-    """The layers by their heartbeats. One other than the archive is left out if it never ran: it is optional.
-
-    Raises FormatError for a heartbeat that does not parse.
-    """
+    """The layers by their heartbeats. One other than the archive is left out if it never ran: it is optional."""
     found = (_layer(store, settings, stream, layer, stale_seconds=stale_seconds, now=now) for layer in LAYERS)
-    return tuple(item for item in found if item.heartbeat is not None or item.layer == "archive")
+    return tuple(item for item in found if item.heartbeat or item.unreadable or item.layer == "archive")
 
 
 def read_layer(settings: Settings, stream: str, layer: str, *, stale_seconds: float, now: datetime) -> LayerHealth:
-    """One layer by its heartbeat alone: Kafka and the archive are not asked. Raises FormatError as ``read_layers``."""
+    """One layer by its heartbeat alone: Kafka and the archive are not asked."""
     return _layer(ObjectStore(settings), settings, stream, layer, stale_seconds=stale_seconds, now=now)
 
 
@@ -66,7 +66,11 @@ def _layer(
 ) -> LayerHealth:
     key = Layout(prefix=settings.prefix, stream=stream).heartbeat_key(layer)
     body = store.get(key)
-    heartbeat = None if body is None else parse_heartbeat(body, where=f"s3://{store.bucket}/{key}")
+    heartbeat, unreadable = None, None
+    try:
+        heartbeat = None if body is None else parse_heartbeat(body, where=f"s3://{store.bucket}/{key}")
+    except FormatError as error:
+        unreadable = str(error)
     age = (now - heartbeat.time).total_seconds() if heartbeat else 0.0
     return LayerHealth(
         stream=stream,
@@ -75,4 +79,5 @@ def _layer(
         age_seconds=age,
         alive=heartbeat is not None and heartbeat.state != "failed" and abs(age) <= stale_seconds,
         exceeded=heartbeat is not None and heartbeat.alarm_until is not None and now < heartbeat.alarm_until,
+        unreadable=unreadable,
     )

@@ -11,11 +11,11 @@ KINDS: Final = {
     "definition_invalid": "The stream's YAML file can't be used.",
     "archive_never_started": "The archive layer has never run, and no day is sealed.",
     "archive_failed": "The archive layer ended with an error.",
-    "archive_stale": "The archive layer has stopped, or hangs: its last heartbeat is too old.",
+    "archive_stale": "The archive layer has stopped, or hangs: it has no heartbeat of the last minute.",
     "speed_failed": "The speed layer ended with an error.",
-    "speed_stale": "The speed layer has stopped, or hangs: its last heartbeat is too old.",
+    "speed_stale": "The speed layer has stopped, or hangs: it has no heartbeat of the last minute.",
     "departures_failed": "The example that counts events ended with an error.",
-    "departures_stale": "The example that counts events has stopped, or hangs: its last heartbeat is too old.",
+    "departures_stale": "The example that counts events has stopped, or hangs: it has no heartbeat of the last minute.",
     "retention": "Kafka will soon delete records that are not archived.",
     "overflow": "Records went to the archive's overflow folder, because the stream has too many folders.",
     "out_of_bounds": "Records have a time field that is too far from Kafka's time.",
@@ -24,7 +24,7 @@ KINDS: Final = {
     "day_not_ours": "Readers see rows that Tidemark did not publish.",
     "run_failed": "The last reconcile run failed, or stopped before its end.",
     "days_held_back": "The last reconcile run held days back, because their checks failed or rows are missing.",
-    "unknown": "A check of the stream has no result, for example because Kafka, S3 or the catalog did not answer.",
+    "unknown": "A check has no result: Kafka, S3 or the catalog did not answer, or an object can't be read.",
 }
 
 # Further kinds that only the DAG tidemark_watch finds: they need the check before, or Airflow.

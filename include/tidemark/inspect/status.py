@@ -255,7 +255,13 @@ def _unknown(what: str, error: Exception) -> Problem:
 
 def _layer_problems(item: LayerHealth, *, sealed: bool) -> Iterator[Problem]:
     name, layer, heartbeat = item.stream, item.layer, item.heartbeat
-    if heartbeat is None and not sealed:  # a stream whose days are sealed from Kafka alone needs no archive layer
+    if item.unreadable:
+        yield Problem(
+            kind="unknown",
+            text=f"Cannot find out whether the {layer} layer of {name} runs: {item.unreadable}",
+            hint="A layer that runs replaces its heartbeat within 10 s. If it does not, start it",
+        )
+    elif heartbeat is None and not sealed:  # a stream whose days are sealed from Kafka alone needs no archive layer
         text = f"The archive layer of {name} has never run, and no day is sealed"
         yield Problem(
             kind="archive_never_started",

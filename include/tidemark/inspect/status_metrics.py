@@ -18,8 +18,8 @@ from tidemark.inspect.problems import KINDS
 from tidemark.inspect.status import StreamStatus
 from tidemark.settings import Settings
 
-NEVER_STARTED = "never_started"
-STATES: Final = (*get_args(State), NEVER_STARTED)
+NEVER_STARTED, UNREADABLE = "never_started", "unreadable"
+STATES: Final = (*get_args(State), NEVER_STARTED, UNREADABLE)
 _DEPLOYMENT = ("tidemark_deployment",)
 _STREAM = (*_DEPLOYMENT, "tidemark_stream")
 _LAYER = (*_STREAM, "tidemark_layer")
@@ -145,7 +145,7 @@ def _days(settings: Settings, item: StreamStatus, labels: tuple[str, ...]) -> It
 
 def _layer(item: LayerHealth, labels: tuple[str, ...]) -> Iterator[Sample]:
     heartbeat = item.heartbeat
-    state = NEVER_STARTED if heartbeat is None else heartbeat.state
+    state = heartbeat.state if heartbeat else UNREADABLE if item.unreadable else NEVER_STARTED
     for name in STATES:
         yield Sample(STATE, (*labels, name), float(name == state))
     yield Sample(ALIVE, labels, float(item.alive))

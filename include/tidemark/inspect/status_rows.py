@@ -13,7 +13,8 @@ from tidemark.inspect.status import StreamStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerRow:
-    """One layer. ``state`` is null if it never ran; ``lag_*`` are null if Kafka did not answer.
+    """One layer. ``state`` is null if it never ran, and ``unreadable``, with the reason as ``error``, if its heartbeat
+    does not parse; ``lag_*`` are null if Kafka did not answer.
 
     ``age_seconds`` is negative for a heartbeat from the future, which a wrong clock has written.
 
@@ -105,12 +106,12 @@ def layer_row(item: LayerHealth) -> LayerRow:
     return LayerRow(
         layer=item.layer,
         alive=item.alive,
-        state=beat.state if beat else None,
+        state=beat.state if beat else "unreadable" if item.unreadable else None,
         age_seconds=item.age_seconds if beat else None,
         lag_records=beat.lag_records if beat else None,
         lag_seconds=beat.lag_seconds if beat else None,
         retention_hours_left=item.retention.hours_left if item.retention else None,
-        error=beat.error if beat else None,
+        error=beat.error if beat else item.unreadable,
     )
 
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
+from tidemark.archive.heartbeats import read_heartbeat
 from tidemark.archive.retention import Retention, read_retention
 from tidemark.connections.kafka import KafkaConnection
-from tidemark.core.heartbeat import parse_heartbeat
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import TopicPartition
 from tidemark.definitions.stream import Stream
@@ -84,9 +84,8 @@ def read_tide(kafka: KafkaConnection, store: ObjectStore, layout: Layout, stream
     The archive itself is not read: what it lacks before the heartbeat's positions, only a saved status shows. Raises
     ServiceError if S3 or Kafka does not answer.
     """
-    key = layout.heartbeat_key("archive")
-    body = store.get(key)
-    positions = {} if body is None else dict(parse_heartbeat(body, where=key).positions)
+    beat = read_heartbeat(store, layout, "archive")
+    positions = {} if beat is None else dict(beat.positions)
     ends = sealed_ends(store, layout, last_sealed(store, layout, recent=now.date() - _RECENTLY))
 
     def first_missing(log: TopicPartition, start: int) -> int:

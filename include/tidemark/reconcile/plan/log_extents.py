@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tidemark.core.heartbeat import parse_heartbeat
+from tidemark.archive.heartbeats import read_heartbeat
 from tidemark.core.log_extents import LogExtents, extents_json, parse_extents, widen
 from tidemark.core.offsets import TopicPartition, range_or_none
 from tidemark.core.plan import LogRange
@@ -11,26 +11,23 @@ from tidemark.run import Run
 
 
 def record_extents(run: Run, ends: Mapping[TopicPartition, DayEnd]) -> LogExtents:
-    """Persist what a run sees of the stream's topic, and return all that was ever seen by runs and by the stream.
+    """Persist what a run sees of the stream's topic and what the stream has seen, and return all that was ever seen.
 
-    A topic that the stream no longer reads is not recorded: others may continue with it.
+    A topic that the stream no longer reads is not recorded: others may continue with it. A heartbeat that does not
+    parse adds nothing: runs must not wait for the stream's repair, and the runs before have recorded what it said then.
     """
     now = [
         LogRange(log=log, range=own)
         for log, found in ends.items()
         if (own := range_or_none(found.log_start, found.high_watermark)) is not None
     ]
+    beat = read_heartbeat(run.store, run.layout, "archive")
     key = run.layout.log_extents_key
 
     def change(body: bytes | None) -> bytes | None:
         known = () if body is None else parse_extents(body, where=key)
-        wider = widen(known, now)
+        wider = widen(known, now, () if beat is None else beat.extents)
         return None if wider == known else extents_json(wider)
 
     recorded = run.store.update(key, change)
-    heartbeat_key = run.layout.heartbeat_key("archive")
-    heartbeat = run.store.get(heartbeat_key)
-    return widen(
-        () if recorded is None else parse_extents(recorded, where=key),
-        () if heartbeat is None else parse_heartbeat(heartbeat, where=heartbeat_key).extents,
-    )
+    return () if recorded is None else parse_extents(recorded, where=key)
