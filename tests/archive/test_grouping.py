@@ -1,14 +1,23 @@
 """Which objects a compaction puts together (no server)."""
 
-from datetime import date
+from datetime import UTC, date, datetime
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from tests.core.worlds import LAYOUT as WORLDS
+from tests.core.worlds import log, manifest_of, span
+from tidemark.archive.ledger.history import CommittedRef, History
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.manifest import DataFile, DayRows, Replaced
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.definitions.sections import Archive
+from tidemark.definitions.stream import Stream
+from tidemark.maintenance import compaction
+from tidemark.maintenance.compaction import CompactedFiles, Compaction
 from tidemark.maintenance.grouping import Input, group_inputs
+from tidemark.s3 import ObjectStore
 
 pytestmark = pytest.mark.conformance(53)
 
@@ -71,3 +80,40 @@ def grouped(items: list[Input], **archive: object) -> list[list[int]]:
 )
 def test_groups(items: list[Input], archive: dict[str, object], expected: list[list[int]]) -> None:
     assert grouped(items, **archive) == expected
+
+
+@pytest.mark.parametrize(("at_once", "reads"), [(100, 1), (12, 1), (5, 3), (1, 3)])
+def test_a_manifest_is_read_once_for_all_its_logs(monkeypatch: pytest.MonkeyPatch, at_once: int, reads: int) -> None:
+    monkeypatch.setattr(compaction, "_AT_ONCE", at_once)
+    logs = [log(partition) for partition in range(3)]
+    made = [
+        manifest_of(
+            "q", batch, dict.fromkeys(logs, span(2 * batch, 2 * batch + 2)), dict.fromkeys(logs, (DAY,) * 8), ""
+        )
+        for batch in range(4)
+    ]
+    bodies = {WORLDS.manifest_key("q", item.batch): item.to_json() for item in made}
+    asked: list[str] = []
+
+    def get(key: str) -> bytes | None:
+        asked.append(key)
+        return bodies.get(key)
+
+    refs = tuple(CommittedRef(writer="q", batch=batch, range=span(2 * batch, 2 * batch + 2)) for batch in range(4))
+    history = SimpleNamespace(
+        neighbours_with_holes=lambda *_: 0, small_neighbours=lambda *_: iter([(item, refs) for item in logs])
+    )
+    counts, checked = CompactedFiles(), list[int]()
+    work = Compaction(
+        store=cast("ObjectStore", SimpleNamespace(get=get)),
+        layout=WORLDS,
+        stream=cast("Stream", SimpleNamespace(archive=Archive(), archive_settings=made[0].settings)),
+        now=datetime(2013, 1, 15, tzinfo=UTC),
+        checked=checked.append,
+    )
+    groups = list(work._groups(cast("History", history), counts))
+    assert [(group.log, group.range, len(group.files)) for group in groups] == [(item, span(0, 8), 4) for item in logs]
+    assert [item.replaced.batch for group in groups for item in group.inputs] == [0, 1, 2, 3] * 3
+    assert checked == sorted(set(checked))
+    assert (checked[-1], len(checked)) == (12, len(asked))
+    assert (sorted(set(asked)), max(map(asked.count, asked))) == (sorted(bodies), reads)

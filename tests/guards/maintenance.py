@@ -105,6 +105,14 @@ GUARDS = (
         tests=("tests/archive/test_replaced.py::test_a_delete_is_conditional_on_the_version",),
     ),
     Guard(
+        name="manifest-read-once",
+        promise="A compaction reads a manifest once for all its logs.",
+        path="include/tidemark/maintenance/compaction.py",
+        old="places.setdefault((item.writer, item.batch), [])",
+        new="places.setdefault((item.writer, place), [])",
+        tests=("tests/archive/test_grouping.py::test_a_manifest_is_read_once_for_all_its_logs",),
+    ),
+    Guard(
         name="compaction-tries",
         promise="A compaction that others overtake again and again ends.",
         path="include/tidemark/maintenance/compaction.py",

@@ -170,6 +170,14 @@ GUARDS = (
         ),
     ),
     Guard(
+        name="no-random-schedule",
+        promise="A schedule means the same times in every process.",
+        path="include/tidemark/definitions/values.py",
+        old="    if drawn := _CRON_DRAWN.search(value):",
+        new="    if drawn := None:",
+        tests=("tests/test_streams.py::test_a_wrong_value_is_named_with_what_is_allowed_and_what_was_found",),
+    ),
+    Guard(
         name="listed-parameters-only",
         promise="An address has no parameter that may be a secret.",
         path="include/tidemark/connections/shown.py",

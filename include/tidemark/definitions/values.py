@@ -39,9 +39,14 @@ def _json_path(value: str) -> str:
 
 
 def _cron(value: str) -> str:
-    """Croniter also accepts a sixth field, days such as 31 February that never come, and lists that take it seconds."""
+    """Croniter also accepts a sixth field, days such as 31 February that never come, and lists that take it seconds.
+
+    Its H and R stand for a number that it draws: each process would draw another one.
+    """
     if len(value) > _CRON_CHARACTERS_MAX:
         raise ValueError(f"a cron expression of more than {_CRON_CHARACTERS_MAX} characters")
+    if drawn := _CRON_DRAWN.search(value):
+        raise ValueError(f"a cron expression with a random field, {drawn[0]}; write numbers")
     if len(value.split()) != 5 or not croniter.is_valid(value):
         raise ValueError("not a cron expression of five fields, such as '0 * * * *'")
     try:
@@ -66,6 +71,7 @@ def _personal(value: tuple[str, ...]) -> tuple[str, ...]:
 
 
 _CRON_CHARACTERS_MAX = 1_000
+_CRON_DRAWN = re.compile(r"(?<![a-z])[hr](?![a-z])\S*", re.IGNORECASE)
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$"), AfterValidator(_own_table)]
 Topic = Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]

@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import date, datetime, tzinfo
 from functools import partial
+from itertools import islice
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +19,7 @@ import pyarrow as pa
 
 from tidemark.archive.ledger.history import CommittedRef, History
 from tidemark.archive.ledger.ledger import read_archived
-from tidemark.archive.manifests import counted, require_manifest
+from tidemark.archive.manifests import require_manifest
 from tidemark.archive.write.file import FileTarget
 from tidemark.archive.write.task import FileLimits, write_files
 from tidemark.core.days import EPOCH_DAY, day_spans, micros
@@ -25,7 +27,7 @@ from tidemark.core.errors import ConflictError, FormatError, PositionError
 from tidemark.core.layout import Layout
 from tidemark.core.maintenance_ages import MIN_AGE
 from tidemark.core.manifest import COMPACTION, CommittedRange, DataFile, Manifest, Replaced, digest
-from tidemark.core.offsets import TopicPartition
+from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.definitions.stream import Stream
 from tidemark.maintenance.grouping import SMALL, Input, RangeGroup, group_inputs
 from tidemark.objects.checksum import RowChecksum
@@ -34,11 +36,16 @@ from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
 
 _READERS = 16
-_AT_ONCE = 1_000
+# So many small ranges are in memory at once, with 1 to 2 kB for each. A manifest is read once for all of its ranges
+# among them.
+_AT_ONCE = 100_000
 # Each try ends because another compaction committed first. Then that one does the work.
 TRIES = 10
 
 Progress = Callable[[int], object]  # called with the bytes read since the last call
+# A small range as it may be compacted, or why it is left alone.
+_Checked: TypeAlias = "Input | Literal['young', 'other_settings']"
+_Ref: TypeAlias = tuple[TopicPartition, CommittedRef]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -162,40 +169,36 @@ class Compaction:
 
     def _groups(self, history: History, counts: CompactedFiles) -> Iterator[RangeGroup]:
         archive = self.stream.archive
+        limits = archive.max_bytes // SMALL, archive.flush_size // 2
+        counts.has_holes = history.neighbours_with_holes(*limits)
+        refs = ((log, item) for log, ranges in history.small_neighbours(*limits) for item in ranges)
+        yield from group_inputs(_fit(self._inputs(refs), counts), archive, self.layout)
+
+    def _inputs(self, refs: Iterator[_Ref]) -> Iterator[_Checked]:
+        """The ranges in their order. A manifest has ranges of many logs: it is read once for ``_AT_ONCE`` ranges."""
+        number = 0
         with ThreadPoolExecutor(_READERS, thread_name_prefix="compaction") as pool:
-            limits = archive.max_bytes // SMALL, archive.flush_size // 2
-            counts.has_holes = history.neighbours_with_holes(*limits)
-            inputs = (
-                item
-                for log, ranges in history.small_neighbours(*limits)
-                for start in range(0, len(ranges), _AT_ONCE)
-                for item in pool.map(lambda one, log=log: self._input(log, one), ranges[start : start + _AT_ONCE])
-            )
-            yield from group_inputs(self._fit(counted(inputs, self.checked), counts), archive, self.layout)
+            while part := list(islice(refs, _AT_ONCE)):
+                places: dict[tuple[str, int], list[int]] = {}
+                for place, (_, item) in enumerate(part):
+                    places.setdefault((item.writer, item.batch), []).append(place)
+                found: dict[int, _Checked] = {}
+                asked = [[(place, part[place]) for place in own] for own in places.values()]
+                for own in pool.map(self._of_one_manifest, asked):
+                    found |= own
+                    number += len(own)
+                    self.checked(number)
+                yield from (found[place] for place in range(len(part)))
 
-    def _input(self, log: TopicPartition, item: CommittedRef) -> tuple[Manifest, Input]:
-        manifest, own = require_manifest(self.store, self.layout, item.writer, item.batch)
-        files = tuple(file for file in manifest.files if file.log == log)
-        replaced = Replaced(
-            writer=item.writer,
-            batch=item.batch,
-            log=log,
-            range=item.range,
-            files=tuple((file.key, file.checksum, "") for file in files),
-            digest=own,
-        )
-        last = next((record for record in manifest.last if record.log == log and record.offset in item.range), None)
-        return manifest, Input(replaced=replaced, files=files, last=last)
-
-    def _fit(self, inputs: Iterator[tuple[Manifest, Input]], counts: CompactedFiles) -> Iterator[Input]:
-        until_us = micros(self.now - MIN_AGE)
-        for manifest, item in inputs:
-            if manifest.committed_at_us > until_us:
-                counts.young += 1
-            elif manifest.settings != self.stream.archive_settings:
-                counts.other_settings += 1
-            else:
-                yield item
+    def _of_one_manifest(self, asked: Sequence[tuple[int, _Ref]]) -> dict[int, _Checked]:
+        """The ranges of one manifest by their places."""
+        (_, (_, first)), *_ = asked
+        manifest, own = require_manifest(self.store, self.layout, first.writer, first.batch)
+        if manifest.committed_at_us > micros(self.now - MIN_AGE):
+            return {place: "young" for place, _ in asked}
+        if manifest.settings != self.stream.archive_settings:
+            return {place: "other_settings" for place, _ in asked}
+        return {place: _input(manifest, own, log, item.range) for place, (log, item) in asked}
 
     def write(self, group: RangeGroup) -> tuple[tuple[DataFile, ...], dict[str, str]]:
         """Write the group's rows, with the file boundaries of a batch of its whole range, in the folders they are in.
@@ -249,6 +252,30 @@ class Compaction:
                 hint="Run 'tidemark verify' to check the day",
             )
         self.progress(file.bytes)
+
+
+def _input(manifest: Manifest, own: str, log: TopicPartition, span: OffsetRange) -> Input:
+    files = tuple(file for file in manifest.files if file.log == log)
+    replaced = Replaced(
+        writer=manifest.writer,
+        batch=manifest.batch,
+        log=log,
+        range=span,
+        files=tuple((file.key, file.checksum, "") for file in files),
+        digest=own,
+    )
+    last = next((record for record in manifest.last if record.log == log and record.offset in span), None)
+    return Input(replaced=replaced, files=files, last=last)
+
+
+def _fit(checked: Iterator[_Checked], counts: CompactedFiles) -> Iterator[Input]:
+    for item in checked:
+        if isinstance(item, Input):
+            yield item
+        elif item == "young":
+            counts.young += 1
+        else:
+            counts.other_settings += 1
 
 
 def day_numbers(times_us: npt.NDArray[np.int64], days: Sequence[date], zone: tzinfo) -> npt.NDArray[np.int32]:
