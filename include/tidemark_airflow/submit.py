@@ -42,8 +42,9 @@ class ClientStep(SparkStep, SparkSubmitOperator):
         super().__init__(conn_id=CONNECTION, deploy_mode="client", durable=False, **kwargs)
 
     def prepare(self, job: SparkJob) -> None:
-        from tidemark.spark.conf import jars, spark_home, submit_environment
+        from tidemark.spark.conf import PRIVATE, jars, spark_home, submit_environment
 
+        os.umask(PRIVATE)  # this task's own process: spark-submit inherits it
         self.name = job.name
         self.application = str(SPARK_APPS / job.file)
         self.application_args = [*job.arguments]

@@ -178,6 +178,22 @@ GUARDS = (
         tests=("tests/test_streams.py::test_a_wrong_value_is_named_with_what_is_allowed_and_what_was_found",),
     ),
     Guard(
+        name="private-spark-files",
+        promise="Nobody else on the machine can read the records in Spark's local files.",
+        path="include/tidemark/spark/session.py",
+        old="    before = os.umask(PRIVATE)\n    try:",
+        new="    before = os.umask(0o022)\n    try:",
+        tests=("tests/spark/test_private_files.py::test_a_session_starts_with_a_private_umask_of_its_own",),
+    ),
+    Guard(
+        name="open-spark-files-named",
+        promise="A warning says that others can read Spark's local files, where Tidemark does not start Spark itself.",
+        path="include/tidemark/spark/session.py",
+        old='    if deploy_mode == "client" and mask & PRIVATE != PRIVATE:',
+        new="    if False:",
+        tests=("tests/spark/test_private_files.py::test_files_that_spark_submit_leaves_open_are_a_warning",),
+    ),
+    Guard(
         name="listed-parameters-only",
         promise="An address has no parameter that may be a secret.",
         path="include/tidemark/connections/shown.py",

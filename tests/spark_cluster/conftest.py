@@ -52,7 +52,8 @@ def config(cluster: SparkCluster, title: str = "tidemark.toml") -> str:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[SparkCluster]:
-    master, worker = block("deploy.master.Master").splitlines()
+    umask, master, worker = block("deploy.master.Master").splitlines()
+    assert umask == "umask 077"  # as ``spark_cluster`` starts them
     defaults = block("spark-defaults.conf").replace("SECRET", secrets.token_hex(32))
     with spark_cluster(defaults, master=master, worker=worker, make_python=make_python) as running:
         yield running

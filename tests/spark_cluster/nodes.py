@@ -133,7 +133,7 @@ class SparkCluster:
             text = text.replace(host, "127.0.0.1")
         return self._processes.start(
             name,
-            [*self.owner.become, "env", "-i", *variables, "sh", "-c", f"exec {text}"],
+            [*self.owner.become, "env", "-i", *variables, "sh", "-c", f"umask 077; exec {text}"],
             env={},
             ready=ready,
             timeout_s=READY_S,

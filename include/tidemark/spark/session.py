@@ -23,6 +23,7 @@ from tidemark.settings import Settings
 from tidemark.spark import masked_log
 from tidemark.spark.conf import (
     AVRO_LIMITS,
+    PRIVATE,
     SHUFFLE_PARTITIONS,
     jars,
     loopback,
@@ -40,6 +41,10 @@ _LOG = logging.getLogger(__name__)
 ROWS_PER_TASK = 500_000
 _SHUFFLES = "spark.sql.shuffle.partitions"
 DAEMON = "tidemark.spark.daemon"
+_OPEN_FILES = (
+    "other users of this machine may read the records in Spark's local files, because this process has umask %03o."
+    " Start spark-submit with umask 077"
+)
 # They log the stack trace of a failed task again, which TaskSetManager logs, too, wherever the task ran.
 _REPEATING = (
     "org.apache.spark.executor.Executor",
@@ -66,7 +71,19 @@ def bare_session(name: str, *, master: str = "local[1]", driver_memory: str = "5
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    return _quietly(SparkSession.builder.appName(name).config(map={**conf}).getOrCreate)
+    return _quietly(lambda: _start(name, conf))
+
+
+def _start(name: str, conf: Mapping[str, str]) -> SparkSession:
+    """The session. Its JVM and the tasks' Python inherit a umask by which only their user reads Spark's local files.
+
+    They hold records: shuffled and cached rows, and files of tables before their upload.
+    """
+    before = os.umask(PRIVATE)
+    try:
+        return SparkSession.builder.appName(name).config(map={**conf}).getOrCreate()
+    finally:
+        os.umask(before)
 
 
 def _without_python_traces() -> None:
@@ -155,14 +172,16 @@ def spark_session(
     os.environ.update(submit_environment(settings, sizes))
     try:
         if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has set them
-            settings = settings.model_copy(update={"spark_master": SparkConf().get("spark.master", "")})
+            given = SparkConf()
+            settings = settings.model_copy(update={"spark_master": given.get("spark.master", "")})
+            _warn_of_open_files(given.get("spark.submit.deployMode", "client"))
             own = {}
         else:
             own = {"spark.master": settings.spark_master, "spark.jars": jars(settings)}
         require_usable(settings)
         options = {**session_conf(settings, sizes, layer), **own, **_where_tasks_run(settings), **(conf or {})}
         options |= masked_log.CONF if personal else {}
-        session = SparkSession.builder.appName(name).config(map={**options}).getOrCreate()
+        session = _start(name, options)
     except (PySparkRuntimeError, Py4JNetworkError, ConnectionError) as error:  # killed, or the machine lacks memory
         raise ServiceError(
             "Spark's JVM did not start",
@@ -181,6 +200,14 @@ def spark_session(
         jvm(session).java.lang.System.setProperty(key, value)
     _log_less(session, personal=personal)
     return session
+
+
+def _warn_of_open_files(deploy_mode: str | None) -> None:
+    """spark-submit has started the JVM, and this process has its umask. In cluster mode, the cluster sets it."""
+    mask = os.umask(PRIVATE)
+    os.umask(mask)  # it can't be read without being set
+    if deploy_mode == "client" and mask & PRIVATE != PRIVATE:
+        _LOG.warning(_OPEN_FILES, mask)
 
 
 def _where_tasks_run(settings: Settings) -> dict[str, str]:
