@@ -30,9 +30,20 @@ def test_a_warning_about_lineage_shows_no_login(
 
 
 @pytest.mark.parametrize("name", ENDPOINTS)
-@pytest.mark.parametrize("address", [WITH_LOGIN, "http://collector:4318/v1", "collector:4318"])
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("http://me:planted@collector:4318/v1?key=planted", "collector:4318"),
+        ("http://collector:4318/v1?key=AAA//planted", "collector:4318"),
+        ("http://collector:4318//v1", "collector:4318"),
+        ("collector:4318", "collector:4318"),
+        (WITH_LOGIN, "•••"),
+        ("http://me:p@planted@collector:4318/v1", "•••"),
+        ("http://collector:4318/v1?mail=me@planted", "•••"),
+    ],
+)
 def test_a_warning_about_metrics_shows_the_host_and_no_login(
-    monkeypatch: pytest.MonkeyPatch, name: str, address: str
+    monkeypatch: pytest.MonkeyPatch, name: str, address: str, shown: str
 ) -> None:
     for each in ENDPOINTS:
         monkeypatch.delenv(each, raising=False)
@@ -40,5 +51,5 @@ def test_a_warning_about_metrics_shows_the_host_and_no_login(
     given: list[tuple[str, str]] = []
     FirstComplaint(lambda *texts: given.append(texts)).make(f"no answer from {address}")
     ((error, host),) = given
-    assert host == "collector:4318"
+    assert host == shown
     assert "planted" not in error

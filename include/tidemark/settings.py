@@ -27,7 +27,7 @@ from tidemark.connections.config_file import from_file
 from tidemark.connections.kafka import SERVERS, KafkaConnection
 from tidemark.connections.notifiers import NotifierSetting, different
 from tidemark.connections.setting_texts import problem_text, source_text
-from tidemark.connections.setting_types import Address, OptionalAddress, Properties, Url
+from tidemark.connections.setting_types import Address, Link, OptionalAddress, Properties, Url
 from tidemark.connections.setting_values import json_list, json_object, none_if_empty, plain_text
 from tidemark.connections.shown import open_address
 from tidemark.connections.sources import (
@@ -186,7 +186,7 @@ class Settings(BaseModel):
         description="Notifiers of Airflow that announce problems: a list of"
         ' `{"class": "package.module.Class", "kwargs": {...}}`.',
     )
-    docs_url: Url = Field(
+    docs_url: Link = Field(
         default="",
         description="URL of your copy of this documentation. Notifications link its runbooks.",
     )

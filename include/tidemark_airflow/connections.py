@@ -15,7 +15,7 @@ from airflow.sdk.log import mask_secret
 from pydantic import Secret, SecretStr
 
 from tidemark.connections.airflow import AirflowConnection
-from tidemark.connections.shown import shown
+from tidemark.connections.shown import has_secret_word, shown
 from tidemark.core.errors import ConfigError
 from tidemark.settings import Settings, resolve
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tidemark.run import Run
 
 _KEPT_SECONDS = 60
+_SECRET_LENGTH = 12  # shorter values of properties with harmless names are words such as parquet
 
 
 def task_settings() -> Settings:
@@ -54,11 +55,16 @@ def _secrets(settings: Settings) -> Iterator[str]:
         if isinstance(value, SecretStr):
             yield value.get_secret_value()
         elif isinstance(value, Secret):
-            properties = value.get_secret_value().items()
-            # Every log has these words; they are no secrets.
-            yield from (text for name, text in properties if not shown(name) and text not in ("true", "false"))
+            yield from (text for name, text in value.get_secret_value().items() if _is_masked(name, text))
     credential = settings.catalog_properties.get_secret_value().get("credential", "")
     yield credential.rpartition(":")[2]  # without the client's id
+
+
+def _is_masked(name: str, text: str) -> bool:
+    """Whether logs lose this text of a property: it may be a secret, and no word or number that every log has."""
+    if shown(name):
+        return False
+    return has_secret_word(name) or "jaas" in name or (len(text) >= _SECRET_LENGTH and not text.isdigit())
 
 
 def find(conn_id: str) -> AirflowConnection | None:

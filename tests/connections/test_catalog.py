@@ -7,7 +7,7 @@ from sqlalchemy import make_url
 
 from tidemark.connections.catalog import CatalogConnection, CatalogType, checked_uri
 from tidemark.connections.jdbc import sqlalchemy_url
-from tidemark.connections.shown import is_open_address, shown
+from tidemark.connections.shown import has_login, is_open_address, open_address, shown
 
 WAREHOUSE = "s3://lake/warehouse"
 URIS: dict[CatalogType, str] = {
@@ -237,12 +237,39 @@ def test_an_address_that_does_not_fit_the_type_is_refused(kind: CatalogType, uri
 @pytest.mark.conformance(29)
 def test_an_address_is_open_only_without_login_and_with_listed_parameters() -> None:
     open_ones = """h1:1,h2:2 SASL_SSL://b:9093 https://h/a jdbc:sqlite:/a@b/c#1;x.db
-        jdbc:postgresql://h/db?user=u&sslmode=require jdbc:postgresql://h/db?ssl"""
+        jdbc:postgresql://h/db?user=u&sslmode=require jdbc:postgresql://h/db?ssl
+        jdbc:postgresql://h/db?prepareThreshold=0 https://h/token?realm=x"""
     closed = """https://u:p/q@h https://u@h u:p@h:9092 //:p@h https://h?x=1 https://h/#token=p https://h;jwt=p
         https://h?p jdbc:postgresql://h/db?user=u&pwd=p jdbc:postgresql://h/db?sslmode=require&p
         jdbc:sqlite:/c.db?cipher_key=p jdbc:postgresql://h/db?USER=u&Password=p"""
     assert [text for text in open_ones.split() if not is_open_address(text)] == []
     assert [text for text in closed.split() if is_open_address(text)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("https://h/t?tenant=a&sig=planted", "the parameter 'sig' is not on the list"),
+        ("https://h/t?planted", "a parameter is not on the list"),
+        ("https://h/t#plan%ted=x", "a parameter is not on the list"),
+        ("https://u:planted@h?x=1", "an '@'"),
+    ],
+)
+def test_an_address_that_is_refused_says_which_part_of_it_and_shows_no_value(text: str, part: str) -> None:
+    with pytest.raises(ValueError, match=r"^it may have a password: ") as caught:
+        open_address(text)
+    assert part in str(caught.value)
+    assert "plan" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["http://u:a/b@h", "-Durl=jdbc:x://u:p@h -Dy", "x?accessToken=p", "x;password=p"])
+def test_a_login_in_another_text_is_noticed(text: str) -> None:
+    assert has_login(text)
+
+
+@pytest.mark.parametrize("text", ["s3://lake/tables@v1", "me@h", "https://h:1/a#b", "a: b@c", "https://h/?tokens"])
+def test_what_only_resembles_a_login_is_taken(text: str) -> None:
+    assert not has_login(text)
 
 
 def test_addresses_that_fit_are_kept() -> None:
@@ -259,7 +286,7 @@ HIDDEN = """credential token jdbc.password rest.auth.basic.password rest.secret-
 SHOWN = """warehouse scope oauth2-server-uri client.region jdbc.user glue.id rest.signing-name prefix
     client.credentials-provider token-refresh-enabled token-exchange-enabled authentication.oauth2.token-endpoint uri
     spark.uri spark.scope pyiceberg.auth.type jdbc.currentSchema security.protocol java.security.protocol
-    sasl.oauthbearer.token.endpoint.url"""
+    sasl.oauthbearer.token.endpoint.url table-default.write.format.default s3.threads metadata.broker.list"""
 
 
 @pytest.mark.conformance(29)
@@ -306,10 +333,19 @@ def test_a_password_may_have_any_character() -> None:
     assert make_url(made.pyiceberg()["uri"]).password == login["jdbc.password"]
 
 
-def test_a_key_in_pem_may_have_line_breaks() -> None:
-    pem = "-----BEGIN PRIVATE KEY-----\nplanted\n-----END PRIVATE KEY-----\n"
-    made = CatalogConnection("rest", "https://h", WAREHOUSE, {"private-key": pem}).checked()
-    assert made.spark()["private-key"] == pem
+PEM_TEXT = "-----BEGIN PRIVATE KEY-----\nplanted\n-----END PRIVATE KEY-----\n"
+
+
+@pytest.mark.parametrize("text", [PEM_TEXT, f"Bag Attributes\n{PEM_TEXT}", '{\n"private_key": "planted"\n}'])
+def test_a_key_in_a_files_text_may_have_line_breaks(text: str) -> None:
+    made = CatalogConnection("rest", "https://h", WAREHOUSE, {"private-key": text}).checked()
+    assert made.spark()["private-key"] == text
+
+
+@pytest.mark.parametrize("name", ["my/pass", "vault:key", "a b", "", "a\nb"])
+def test_a_name_that_spark_would_not_hide_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="a property's name has letters, digits"):
+        CatalogConnection("rest", "https://h", WAREHOUSE, {name: "planted"}).checked()
 
 
 def test_pyiceberg_alone_may_have_a_password_in_its_url() -> None:

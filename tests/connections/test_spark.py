@@ -116,9 +116,17 @@ def test_a_property_that_tidemark_needs_is_refused_with_the_reason(name: str, re
     assert name in str(caught.value)
 
 
+def test_an_address_with_a_login_is_refused_without_it() -> None:
+    with pytest.raises(ValidationError) as caught:
+        SparkSettings(conf={"spark.sql.catalog.other.uri": "jdbc:postgresql://u:a/planted@h/db"})
+    assert "spark.sql.catalog.other.uri can't be given: a secret would stand on command lines" in str(caught.value)
+    assert "planted" not in caught.value.errors()[0]["msg"]
+
+
 @pytest.mark.parametrize(
     "name",
     [
+        "spark.kubernetes.node.selector.example.com/key",
         "spark.kubernetes.driver.secrets.tidemark",
         "spark.kubernetes.executor.secretKeyRef.TOKEN",
         "spark.authenticate.secret.file",

@@ -140,7 +140,8 @@ def test_the_chart_takes_the_same_names_for_secrets_as_the_code() -> None:
     assert f'"{rule.HARMLESS}"' in checks
     assert f'"(?i){rule.SECRET_WORDS}"' in checks
     assert f'"(?i)^({rule.SHOWN})$"' in checks
-    assert f'"(?i)^[?&;#]({rule.PARAMETERS})(=.*)?$"' in checks
+    assert f'"(?i)^({rule.PARAMETERS})(=.*)?$"' in checks
+    assert json.dumps(f"(?i){rule.LOGIN}") in checks
     assert [name for name in CLIENTS if f'"settings.{name}"' not in checks] == []
 
 

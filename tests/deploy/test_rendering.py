@@ -58,9 +58,23 @@ def test_the_rendered_files_are_what_helm_renders(renderer: Path, example: str) 
             {"settings": {"catalog_properties": {"s3.sse.key": "hunter2"}}},
             "settings.catalog_properties.s3.sse.key: not on the list",
         ),
-        ({"settings": {"catalog_uri": "http://me:hunter2@host"}}, "settings.catalog_uri: a URL with a password"),
-        ({"settings": {"catalog_uri": "http://me:a/hunter2@host"}}, "settings.catalog_uri: a URL with a password"),
-        ({"settings": {"s3_endpoint": "http://host?sig=hunter2"}}, "settings.s3_endpoint: a URL with a password"),
+        ({"settings": {"catalog_uri": "http://me:hunter2@host"}}, "settings.catalog_uri: it may have a password"),
+        ({"settings": {"catalog_uri": "http://me:a/hunter2@host"}}, "settings.catalog_uri: it may have a password"),
+        ({"settings": {"s3_endpoint": "http://host?sig=hunter2"}}, "settings.s3_endpoint: it may have a password"),
+        (
+            {"settings": {"kafka_bootstrap": "me:a/hunter2@host:9092"}},
+            "settings.kafka_bootstrap: it may have a password",
+        ),
+        ({"settings": {"kafka_properties": '{"sasl.password": "hunter2"}'}}, "settings.kafka_properties: write the"),
+        (
+            {"settings": {"catalog_properties": {"warehouse": "u:hunter2@h"}}},
+            "settings.catalog_properties.warehouse: it may have a password",
+        ),
+        (
+            {"settings": {"spark": {"conf": {"spark.x.uri": "http://u:a/hunter2@h"}}}},
+            "settings.spark.conf.spark.x.uri: it may have a password",
+        ),
+        ({"env": {"OPENLINEAGE_URL": "http://u:a/hunter2@h"}}, "env.OPENLINEAGE_URL: it may have a password"),
         ({"settings": {"s3_secret_key": "file:/run/secrets/tidemark/x"}}, "secrets has no entry for this file"),
         ({"env": {"TIDEMARK_PREFIX": "x"}}, "env.TIDEMARK_PREFIX: it is a setting; set settings.prefix"),
         ({"env": {"MY_PASSWORD": "hunter2"}}, "env.MY_PASSWORD: it has a secret's name"),
@@ -107,8 +121,16 @@ def test_a_setting_that_only_resembles_a_secret_is_taken(renderer: Path, tmp_pat
         "token-refresh-enabled": "x",
         "client.credentials-provider": "x",
         "authentication.oauth2.token-endpoint": "https://x",
+        "table-default.write.format.default": "parquet",
     }
-    file.write_text(yaml.safe_dump({"settings": {"catalog_properties": harmless}}), encoding="utf-8")
+    resembling = {
+        "catalog_properties": harmless,
+        "catalog_uri": "jdbc:sqlite:/data/a#1@b.db",
+        "docs_url": "https://wiki/x#runbook",
+        "table_location": "s3://lake/tables@v1",
+        "spark": {"conf": {"spark.driver.extraJavaOptions": "-Dx=https://h/a#b"}},
+    }
+    file.write_text(yaml.safe_dump({"settings": resembling}), encoding="utf-8")
     assert "token-refresh-enabled" in render(renderer, "DOCUMENTS", HELM / "examples" / "minimal.yaml", file)
 
 

@@ -197,8 +197,8 @@ GUARDS = (
         name="listed-parameters-only",
         promise="An address has no parameter that may be a secret.",
         path="include/tidemark/connections/shown.py",
-        old="    return all(_PARAMETER.fullmatch(parameter) for parameter in parameters)",
-        new="    return True",
+        old="    unlisted = next((one for one in parameters if not _PARAMETER.fullmatch(one)), None)",
+        new="    unlisted = None",
         tests=(
             "tests/connections/test_catalog.py::test_an_address_is_open_only_without_login_and_with_listed_parameters",
         ),
@@ -238,11 +238,19 @@ GUARDS = (
         tests=("tests/test_sources.py::test_a_wrong_or_contradictory_setting_is_named_by_its_variable",),
     ),
     Guard(
+        name="spark-conf-without-login",
+        promise="No login reaches Spark's command lines in an address among its properties.",
+        path="include/tidemark/connections/spark.py",
+        old="if has_login(text) or (has_secret_word",
+        new="if (has_secret_word",
+        tests=("tests/connections/test_spark.py::test_an_address_with_a_login_is_refused_without_it",),
+    ),
+    Guard(
         name="warnings-without-login",
         promise="A warning about a lineage tool or a collector shows no login.",
         path="include/tidemark/core/masking.py",
-        old='_LOGIN = re.compile(r"//\\S*@")',
-        new='_LOGIN = re.compile(r"//[^/@\\s]*@")',
+        old='_LOGIN = re.compile(r"//[^\\s?#]*@")',
+        new='_LOGIN = re.compile(r"//[^/@\\s?#]*@")',
         tests=("tests/core/test_masking.py::test_addresses_in_an_error_lose_their_logins_and_parameters",),
     ),
     Guard(

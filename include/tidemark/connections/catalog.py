@@ -28,6 +28,7 @@ _SCHEMES = {
     "hive": (r"thrift://[^/\s]", "thrift://HOST:PORT"),
     "nessie": (r"https?://[^/\s]", "https://HOST/api/v2"),
 }
+_PROPERTY = re.compile("[A-Za-z0-9._-]+")  # others would not match the pattern by which Spark hides values
 _PEM = "-----BEGIN"
 # HTTP clients refuse such a header, and show it.
 _NOT_IN_HEADERS = re.compile(r"[\x00-\x1f\x7f]")
@@ -84,7 +85,10 @@ class CatalogConnection:
     def checked(self) -> "CatalogConnection":
         """This connection. Raises ValueError, with no secret, if a property can't be used."""
         for name, text in self.properties.items():
-            in_header = has_secret_word(name) and not text.startswith(_PEM)
+            if not _PROPERTY.fullmatch(name):
+                raise ValueError(f"{name!r}: a property's name has letters, digits and . _ - only")
+            is_file = _PEM in text or text.lstrip().startswith("{")
+            in_header = has_secret_word(name) and not is_file
             if in_header and (_NOT_IN_HEADERS.search(text) or (name.startswith("header.") and text != text.strip())):
                 raise ValueError(f"{name}: it has a line break, or another character that a header can't have")
             if _SENT.fullmatch(name) and (wrong := _BEYOND_LATIN_1.search(text)):

@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from tidemark.connections.shown import SECRET_WORDS
+from tidemark.connections.shown import SECRET_WORDS, has_login
 
 # Arguments with such a name hold a secret. One that names a connection does not.
-_SECRET = re.compile(f"{SECRET_WORDS}|webhook_url", re.IGNORECASE)
+_SECRET = re.compile(f"{SECRET_WORDS}|webhook_url|routing_key", re.IGNORECASE)
 
 
 class NotifierSetting(BaseModel):
@@ -25,8 +25,9 @@ class NotifierSetting(BaseModel):
     @field_validator("kwargs")
     @classmethod
     def _has_no_secret(cls, kwargs: dict[str, Any]) -> dict[str, Any]:
-        for name in _names(kwargs):
-            if _SECRET.search(name) and not name.endswith(("_conn_id", "_connection")):
+        for name, text in _arguments(kwargs):
+            named = _SECRET.search(name) and not name.endswith(("_conn_id", "_connection"))
+            if named or has_login(text):
                 raise ValueError(f"{name} is a secret: put it into a connection of Airflow, and name that one")
         return kwargs
 
@@ -44,11 +45,14 @@ def different(items: tuple[NotifierSetting, ...]) -> tuple[NotifierSetting, ...]
     return items
 
 
-def _names(value: Any) -> Iterator[str]:
+def _arguments(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Each name, with its text; a name of further ones with an empty text."""
     if isinstance(value, dict):
-        for name, item in value.items():
-            yield str(name)
-            yield from _names(item)
+        for own, item in value.items():
+            yield str(own), ""
+            yield from _arguments(item, str(own))
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from _names(item)
+            yield from _arguments(item, name)
+    elif isinstance(value, str):
+        yield name, value

@@ -14,5 +14,6 @@ def _open_or_none(address: str | None) -> str | None:
 
 Address = Annotated[str, AfterValidator(open_address)]
 OptionalAddress = Annotated[str | None, AfterValidator(_open_or_none)]
-Url = Annotated[str, StringConstraints(pattern=r"^(https?://[^\s@]+)?$"), AfterValidator(open_address)]
+Link = Annotated[str, StringConstraints(pattern=r"^(https?://[^\s@]+)?$")]
+Url = Annotated[Link, AfterValidator(open_address)]
 Properties = Annotated[dict[str, str], BeforeValidator(json_texts)]

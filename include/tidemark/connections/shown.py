@@ -26,7 +26,9 @@ authentication.type authentication.oauth2.token-endpoint authentication.oauth2.c
 authentication.oauth2.client-scopes authentication.oauth2.grant-type authentication.oauth2.issuer-url
 s3.endpoint s3.region s3.path-style-access s3.force-virtual-addressing s3.remote-signing-enabled s3.sse.type
 s3.proxy-uri s3.connect-timeout s3.request-timeout s3.role-arn s3.role-session-name s3.delete-enabled
-s3.checksum-enabled s3.acl http-client.type http-client.proxy-endpoint io-impl catalog-impl cache-enabled
+s3.checksum-enabled s3.acl s3.threads s3.staging-dir s3.multipart.size s3.multipart.threshold
+http-client.type http-client.proxy-endpoint http-client.connection-timeout-ms http-client.socket-timeout-ms
+http-client.max-connections io-impl io.manifest.cache-enabled catalog-impl cache-enabled
 
 bootstrap.servers client.id client.rack client.dns.lookup compression.type connections.max.idle.ms metadata.max.age.ms
 reconnect.backoff.max.ms reconnect.backoff.ms retry.backoff.max.ms retry.backoff.ms socket.connection.setup.timeout.ms
@@ -36,9 +38,11 @@ sasl.oauthbearer.method sasl.oauthbearer.grant.type sasl.oauthbearer.client.id s
 sasl.oauthbearer.token.endpoint.url
 https.ca.location ssl.ca.location ssl.certificate.location ssl.key.location ssl.keystore.location ssl.keystore.type
 ssl.truststore.location ssl.truststore.type ssl.endpoint.identification.algorithm
+metadata.broker.list sasl.oauthbearer.client.credentials.client.id broker.address.family sasl.kerberos.service.name
+socket.keepalive.enable socket.nagle.disable
 aws.region aws.profile aws.role.arn aws.role.session.name
 """
-_ANY = "|".join(name.replace(".", "[.]") for name in _NAMES.split())
+_ANY = "|".join(name.replace(".", "[.]") for name in _NAMES.split()) + "|table-(default|override)[.][a-z0-9._-]+"
 # pyiceberg.uri is not on the list: it is SQLAlchemy's whole URL, with the password.
 SHOWN = f"(spark[.])?uri|((spark|pyiceberg|java|librdkafka)[.])?({_ANY})"
 _SHOWN = re.compile(SHOWN, re.IGNORECASE)
@@ -54,13 +58,18 @@ _WORDS = re.compile(SECRET_WORDS, re.IGNORECASE)
 HARMLESS = "credentials?-provider|token[.-](endpoint|refresh|exchange|expires)|token-type|credentials?-uri"
 _HARMLESS = re.compile(HARMLESS)
 
-# Parameters that an address may have: those of the JDBC drivers for PostgreSQL and SQLite.
+# Parameters that an address may have: those of the JDBC drivers for PostgreSQL and SQLite, and of token servers.
 PARAMETERS = (
     "user|applicationname|connecttimeout|logintimeout|sockettimeout|options|currentschema|ssl|sslmode|sslcert"
-    "|sslrootcert|gssencmode|channelbinding|tcpkeepalive|targetservertype|journal_mode|synchronous|busy_timeout"
+    "|sslrootcert|gssencmode|channelbinding|tcpkeepalive|targetservertype|loadbalancehosts|preparethreshold"
+    "|preferquerymode|rewritebatchedinserts|stringtype|sslfactory|defaultrowfetchsize|readonly"
+    "|journal_mode|synchronous|busy_timeout|realm|tenant"
 )
 _PARAMETER = re.compile(f"({PARAMETERS})(=.*)?", re.IGNORECASE | re.DOTALL)
 _FILE = "jdbc:sqlite:"
+_NAME = re.compile("[A-Za-z][A-Za-z0-9._-]*")
+LOGIN = r"//[^\s@]*:[^\s@]*@|[?&;][^=&;\s]*(passw|pwd|secret|token)[^=&;\s]*="
+_LOGIN = re.compile(LOGIN, re.IGNORECASE)
 
 
 def shown(name: str) -> bool:
@@ -74,29 +83,38 @@ def has_secret_word(name: str) -> bool:
 
 
 def is_open_address(text: str) -> bool:
-    """Whether an address can hold no secret: it has no login, and no parameter but those on the list.
-
-    A password may have any character, so an ``@`` anywhere means a login.
-    """
-    if text.startswith(_FILE):
-        _, *parameters = re.split("[?&]", text)
-    elif "@" in text:
-        return False
-    else:
-        _, *parameters = re.split("[?&;#]", text)
-    return all(_PARAMETER.fullmatch(parameter) for parameter in parameters)
+    """Whether an address can hold no secret: it has no login, and no parameter but those on the list."""
+    return _hidden_part(text) is None
 
 
 def open_address(text: str) -> str:
-    """The address. Raises ValueError, without it, if it may hold a secret."""
-    if not is_open_address(text):
-        raise ValueError(
-            "it may have a password: an '@', or a parameter that is not on the list of shown ones. Addresses are shown;"
-            " set that in a property of its own"
-        )
+    """The address. Raises ValueError, which does not show it, if it may hold a secret."""
+    if hidden := _hidden_part(text):
+        raise ValueError(f"it may have a password: {hidden}. Addresses are shown, so set that in a property of its own")
     return text
+
+
+def _hidden_part(text: str) -> str | None:
+    """A password may have any character, so an ``@`` anywhere means a login."""
+    if text.startswith(_FILE):
+        _, *parameters = re.split("[?&]", text)
+    elif "@" in text:
+        return "an '@'"
+    else:
+        _, *parameters = re.split("[?&;#]", text)
+    unlisted = next((one for one in parameters if not _PARAMETER.fullmatch(one)), None)
+    if unlisted is None:
+        return None
+    name, equals, _ = unlisted.partition("=")
+    named = f"the parameter '{name}'" if equals and _NAME.fullmatch(name) else "a parameter"
+    return f"{named} is not on the list of those that may be shown"
 
 
 def looks_like_address(text: str) -> bool:
     """Whether a value is an address, and not a name or a user."""
     return "//" in text or text.startswith("jdbc:") or ("@" in text and ":" in text)
+
+
+def has_login(text: str) -> bool:
+    """Whether a text that need not be an address has one with user and password in it."""
+    return _LOGIN.search(text) is not None

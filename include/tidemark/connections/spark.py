@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from tidemark.connections.shown import has_secret_word
+from tidemark.connections.shown import has_login, has_secret_word
 
 Layer = Literal["archive", "speed", "batch"]
 LAYERS: tuple[Layer, ...] = ("archive", "speed", "batch")
@@ -45,7 +45,7 @@ REFUSED = {
     ("spark.sql.streaming.checkpoint*",): "the checkpoint says which records are archived",
 }
 # They name where a secret is, and hold none.
-_PLACES = re.compile(r"\.(secrets|secretKeyRef)\.|(\.f|F)ile$|[bB]itLength$|enableSecretsMount$")
+_PLACES = re.compile(r"\.(secrets|secretKeyRef|selector)\.|(\.f|F)ile$|[bB]itLength$|enableSecretsMount$")
 
 
 def _properties(value: Any) -> Any:
@@ -59,13 +59,13 @@ def _properties(value: Any) -> Any:
 
 
 def _allowed(conf: dict[str, str]) -> dict[str, str]:
-    for name in conf:
+    for name, text in conf.items():
         if not name.startswith("spark."):
             raise ValueError(f"{name}: the name of a Spark property begins with 'spark.'")
         reason = next((text for names, text in REFUSED.items() if any(fnmatchcase(name, one) for one in names)), None)
         if reason is not None:
             raise ValueError(f"{name} can't be given: {reason.replace('`', '')}")
-        if has_secret_word(name) and not _PLACES.search(name):
+        if has_login(text) or (has_secret_word(name) and not _PLACES.search(name)):
             raise ValueError(
                 f"{name} can't be given: a secret would stand on command lines; put it into spark-defaults.conf in the"
                 " folder of SPARK_CONF_DIR"

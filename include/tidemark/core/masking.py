@@ -14,13 +14,14 @@ _CLASS = re.compile(r"((?:[A-Za-z_]\w*\.)*\w*(?:Exception|Error))(?=$|[:\s])(?::
 # Spark's name for a kind of error. In a text of others, it may be a part of a value.
 _CONDITION = re.compile(r"\[[A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*\]")
 _SPARKS = "org.apache.spark."
-_LOGIN = re.compile(r"//\S*@")
+_LOGIN = re.compile(r"//[^\s?#]*@")
+_IN_DOUBT = re.compile(r"//\S*[?#]\S*@\S*")  # an @ in a parameter, or these characters in a password
 _PARAMETERS = re.compile(r"[?#]\S*=\S*")
 
 
 def masked_addresses(text: str) -> str:
     """An error's text with no login and no parameters in its URLs. A password may have any character but a space."""
-    return _PARAMETERS.sub(f"?{MASK}", _LOGIN.sub(f"//{MASK}@", text))
+    return _PARAMETERS.sub(f"?{MASK}", _LOGIN.sub(f"//{MASK}@", _IN_DOUBT.sub(f"//{MASK}", text)))
 
 
 def masked_cause(text: str) -> str:

@@ -58,7 +58,7 @@ def session_conf(settings: Settings, sizes: SparkSizes = DEFAULT_SIZES, layer: L
         if needed[name] != sizes.conf[name]:
             raise ConfigError(
                 "a Spark property that Tidemark sets",
-                expected=needed[name],
+                expected="no value here" if name in secrets else needed[name],
                 found=name if name in secrets else f"{name}={sizes.conf[name]}",
                 where="TIDEMARK_SPARK, or spark in the stream's definition",
                 hint="Leave it out; what it says about S3 and catalogs comes from Tidemark's settings",

@@ -5,13 +5,12 @@ A thread of its own exports them: an unavailable collector neither stops nor slo
 
 import logging
 import os
-import re
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 from urllib.parse import urlsplit
 
 from tidemark.core.instruments import STREAM_ATTRIBUTES, STREAM_INSTRUMENTS, Instrument
-from tidemark.core.masking import masked_addresses
+from tidemark.core.masking import MASK, masked_addresses
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _LAST_EXPORT_MS = 5_000
@@ -101,6 +100,14 @@ def make_writers(provider: Any, instruments: Iterable[Instrument]) -> dict[Instr
     }
 
 
+def _host(endpoint: str) -> str:
+    """Host and port of a URL, without a login; the mask where a password's characters hide which part that is."""
+    found = urlsplit(endpoint if "//" in endpoint else f"//{endpoint}").netloc
+    if endpoint.count("@") > found.count("@") or found.count("@") > 1:
+        return MASK
+    return found.rpartition("@")[2]
+
+
 class FirstComplaint(logging.Handler):
     """While entered, passes OpenTelemetry's first warning on, and no other; it logs every failed export."""
 
@@ -113,8 +120,7 @@ class FirstComplaint(logging.Handler):
         if not self.made:  # only one thread at a time is in a handler
             self.made = True
             endpoint = next((value for name in ENDPOINTS if (value := os.environ.get(name))), "")
-            host = urlsplit(f"//{re.split('//|@', endpoint)[-1]}").netloc  # a URL may contain a password
-            self._warn(masked_addresses(error), host)
+            self._warn(masked_addresses(error), _host(endpoint))
 
     def emit(self, record: logging.LogRecord) -> None:
         self.make(record.getMessage())
