@@ -87,7 +87,7 @@ def _measure(stack: LocalStack, settings: Settings, seconds: float, pause_s: flo
                     seen |= dict.fromkeys(offsets - seen.keys(), now)
                 time.sleep(0.2)
             runs = airflow.api._authorised("GET", f"/api/v2/dags/reconcile_{NAME}/dagRuns")  # noqa: SLF001
-            # The last one has published and may not have ended.
+            # The last run may have published without having ended yet.
             count = sum(item["state"] != "failed" and "__late__" in item["dag_run_id"] for item in runs["dag_runs"])
         finally:
             airflow.stop()

@@ -179,6 +179,7 @@ def test_a_value_of_an_env_file_is_read_as_it_is(tmp_path: Path, monkeypatch: py
     assert found.s3_secret_key.get_secret_value() == key
 
 
+@pytest.mark.conformance(29)
 @pytest.mark.parametrize(
     ("variables", "message"),
     [

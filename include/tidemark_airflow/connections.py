@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tidemark.run import Run
 
 _KEPT_SECONDS = 60
-_SECRET_LENGTH = 12  # shorter values of properties with harmless names are words such as parquet
+_SECRET_LENGTH = 12  # shorter values of properties with harmless names are common words, such as parquet
 
 
 def task_settings() -> Settings:
@@ -61,7 +61,7 @@ def _secrets(settings: Settings) -> Iterator[str]:
 
 
 def _is_masked(name: str, text: str) -> bool:
-    """Whether logs lose this text of a property: it may be a secret, and no word or number that every log has."""
+    """Whether logs mask this value of a property: it may be a secret, and it is no common word or number."""
     if shown(name):
         return False
     return has_secret_word(name) or "jaas" in name or (len(text) >= _SECRET_LENGTH and not text.isdigit())

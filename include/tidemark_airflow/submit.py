@@ -44,7 +44,7 @@ class ClientStep(SparkStep, SparkSubmitOperator):
     def prepare(self, job: SparkJob) -> None:
         from tidemark.spark.conf import PRIVATE, jars, spark_home, submit_environment
 
-        os.umask(PRIVATE)  # this task's own process: spark-submit inherits it
+        os.umask(PRIVATE)  # in this task's own process; spark-submit inherits it
         self.name = job.name
         self.application = str(SPARK_APPS / job.file)
         self.application_args = [*job.arguments]

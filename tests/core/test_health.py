@@ -1,4 +1,4 @@
-"""What a layer's heartbeat says of its health, whatever the heartbeat is (no server)."""
+"""A layer's health by its heartbeat: recent, too old, from the future, or unreadable (no server)."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ NOW = datetime(2013, 1, 15, 12, tzinfo=UTC)
 
 
 def layers(bodies: Mapping[str, bytes]) -> dict[str, LayerHealth]:
-    """The health of stream flights whose layers have these heartbeats."""
+    """The health of the layers of stream flights that have these heartbeats."""
     layout = Layout(prefix="", stream="flights")
     by_key = {layout.heartbeat_key(layer): body for layer, body in bodies.items()}
     store = cast("ObjectStore", SimpleNamespace(bucket="lake", get=by_key.get))
@@ -58,7 +58,7 @@ def problems(found: Mapping[str, LayerHealth]) -> list[Problem]:
         (timedelta(days=365), False, ["has a heartbeat from the future, of 2014-01-15 12:00 UTC"]),
     ],
 )
-def test_a_heartbeat_from_the_future_says_so_and_not_that_the_layer_runs(
+def test_a_heartbeat_from_the_future_is_reported_and_its_layer_is_not_alive(
     ahead: timedelta, alive: bool, said: list[str]
 ) -> None:
     found = layers({"archive": beat(ahead)})
@@ -99,7 +99,7 @@ def test_what_can_continue_without_a_heartbeat_continues_and_names_it(
     store = cast("ObjectStore", SimpleNamespace(bucket="lake", get={layout.heartbeat_key("speed"): body}.get))
     with caplog.at_level(logging.WARNING):
         assert last_ran(store, layout) is None
-    assert "continuing without what the speed layer has last reported: " in caplog.text
+    assert "continuing without the heartbeat of the speed layer: " in caplog.text
     assert "s3://lake/heartbeats/flights/speed.json" in caplog.text
 
 
@@ -124,7 +124,7 @@ def test_what_a_heartbeat_says_of_deleted_topics_outlives_it() -> None:
 
 
 @pytest.mark.conformance(55, 66)
-def test_metrics_tell_an_unreadable_heartbeat_from_a_layer_that_never_ran() -> None:
+def test_metrics_distinguish_an_unreadable_heartbeat_from_a_layer_that_never_ran() -> None:
     labels = ("prod", "flights", "archive")
     for body, state in ((b"{", "unreadable"), (None, "never_started"), (beat(), "running")):
         item = layers({} if body is None else {"archive": body})["archive"]

@@ -101,7 +101,7 @@ def test_a_damaged_heartbeat_is_refused(field: str, value: object, message: str)
         (),
     ],
 )
-def test_a_heartbeat_of_each_form_of_format_1_reads_with_nothing_in_what_it_lacks(lack: tuple[str, ...]) -> None:
+def test_each_form_of_format_1_reads_with_defaults_for_missing_fields(lack: tuple[str, ...]) -> None:
     raw = {"format": 1, "batch": 7, "deployment": "prod", "stream": "flights", "layer": "archive", "state": "running"}
     raw |= {"time": "2013-01-14T00:00:00+00:00", "version": 1, "writer": "q", "positions": {"0": 7, "10": 3}}
     raw |= {"lag_records": 4, "lag_seconds": 1.5, "overflow_rows": 0, "out_of_bounds_rows": 0, "alarm_until": None}

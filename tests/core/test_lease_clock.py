@@ -1,4 +1,4 @@
-"""A lease that was taken under a wrong clock blocks nobody for long (no server)."""
+"""A lease that was taken under a wrong clock blocks no run for long (no server)."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

@@ -157,7 +157,7 @@ def task_log(airflow: LocalAirflow, dag: str, run: str, task: str, *, map_index:
 
 def chunk_waits(api: AirflowApi, backfill: str, map_index: int, *, tries: int) -> bool:
     """Whether the chunk waits for its run in the triggerer, in this try or a later one."""
-    # Before Airflow has made the chunks, there is one task without an index.
+    # Until Airflow has made the chunks, there is one task instance without an index.
     chunks = [item for item in instances(api, BACKFILL, backfill) if item["map_index"] == map_index]
     return any(item["state"] == "deferred" and item["try_number"] >= tries for item in chunks)
 

@@ -310,7 +310,7 @@ def test_the_watch_can_start_runs_if_a_stream_wants_its_late_data_at_once(tmp_pa
         (
             "NOTIFIERS",
             '[{"class": "a.B", "kwargs": {"api_key": "x"}}]',
-            "api_key is a secret: put it into a",
+            "api_key holds a secret: put it into a",
         ),
         (
             "NOTIFIERS",

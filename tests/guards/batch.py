@@ -206,9 +206,7 @@ GUARDS = (
         path="include/tidemark/core/heartbeat.py",
         old="            raw = {**_LACK_IN_1, **raw}",
         new="            pass",
-        tests=(
-            "tests/core/test_heartbeat.py::test_a_heartbeat_of_each_form_of_format_1_reads_with_nothing_in_what_it_lacks",
-        ),
+        tests=("tests/core/test_heartbeat.py::test_each_form_of_format_1_reads_with_defaults_for_missing_fields",),
     ),
     Guard(
         name="heartbeat-from-the-future",
@@ -216,7 +214,7 @@ GUARDS = (
         path="include/tidemark/inspect/health.py",
         old="and abs(age) <= stale_seconds,",
         new="and age <= stale_seconds,",
-        tests=("tests/core/test_health.py::test_a_heartbeat_from_the_future_says_so_and_not_that_the_layer_runs",),
+        tests=("tests/core/test_health.py::test_a_heartbeat_from_the_future_is_reported_and_its_layer_is_not_alive",),
     ),
     Guard(
         name="lease-held-by-steps",

@@ -157,8 +157,8 @@ GUARDS = (
         name="seen-offsets-recorded",
         promise="What a run sees of a log is kept for the time when its topic is deleted.",
         path="include/tidemark/reconcile/plan/log_extents.py",
-        old="wider = widen(known, now)",
-        new="wider = known",
+        old="widen(known, now, () if beat is None else beat.extents)",
+        new="widen(known, () if beat is None else beat.extents)",
         tests=(
             "tests/batch/test_losses.py::test_the_tail_of_a_recreated_topic_is_a_loss_in_plan_seal_report_and_proof",
         ),

@@ -1,4 +1,4 @@
-"""Nobody else on the machine can read what Spark keeps on local disk of the records."""
+"""Only the user that runs Spark can read the records in its local files."""
 
 import json
 import logging
@@ -47,7 +47,7 @@ def test_a_session_starts_with_a_private_umask_of_its_own(monkeypatch: pytest.Mo
     assert umask() == 0o022
 
 
-def test_every_session_of_the_package_starts_so() -> None:
+def test_the_package_starts_spark_sessions_in_one_place_only() -> None:
     calls = [
         path.relative_to(PROJECT)
         for folder in ("include", "spark_apps", "dags", "plugins")

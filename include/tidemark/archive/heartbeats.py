@@ -1,4 +1,4 @@
-"""A layer's heartbeat for those who can continue without it."""
+"""Read a layer's heartbeat where the work can continue without it."""
 
 import logging
 
@@ -11,11 +11,11 @@ _logger = logging.getLogger(__name__)
 
 
 def read_heartbeat(store: ObjectStore, layout: Layout, layer: str) -> Heartbeat | None:
-    """The layer's last heartbeat. None if it never wrote one, or if it does not parse: a warning names that."""
+    """The layer's last heartbeat. None if it never wrote one. None, with a warning, if it does not parse."""
     key = layout.heartbeat_key(layer)
     body = store.get(key)
     try:
         return None if body is None else parse_heartbeat(body, where=f"s3://{store.bucket}/{key}")
     except FormatError as error:
-        _logger.warning("continuing without what the %s layer has last reported: %s", layer, error)
+        _logger.warning("continuing without the heartbeat of the %s layer: %s", layer, error)
         return None

@@ -31,7 +31,7 @@ def _state(item: LayerHealth, stale_seconds: float) -> tuple[Text, str, str]:
 
 
 def age_text(seconds: float) -> str:
-    """A heartbeat's age; how far it is ahead if it is from the future."""
+    """A heartbeat's age, or how far ahead it is if it is from the future."""
     return f"{duration(-seconds)} ahead" if seconds <= -1 else duration(max(seconds, 0.0))
 
 

@@ -28,11 +28,11 @@ _SCHEMES = {
     "hive": (r"thrift://[^/\s]", "thrift://HOST:PORT"),
     "nessie": (r"https?://[^/\s]", "https://HOST/api/v2"),
 }
-_PROPERTY = re.compile("[A-Za-z0-9._-]+")  # others would not match the pattern by which Spark hides values
+_PROPERTY = re.compile("[A-Za-z0-9._-]+")  # the pattern by which Spark hides values matches no other names
 _PEM = "-----BEGIN"
 # HTTP clients refuse such a header, and show it.
 _NOT_IN_HEADERS = re.compile(r"[\x00-\x1f\x7f]")
-# These are sent as they are, in the only encoding that a header has. Passwords are sent as Base64.
+# Clients send these values as they are, in Latin-1, the encoding of headers. They send passwords as Base64.
 _SENT = re.compile(r"((spark|pyiceberg)[.])?(header[.].+|(.+[.-])?token)", re.IGNORECASE)
 _BEYOND_LATIN_1 = re.compile("[^\x00-\xff]")
 _NESSIE_API = re.compile(r"/api/v[12]/?$")
@@ -86,14 +86,14 @@ class CatalogConnection:
         """This connection. Raises ValueError, with no secret, if a property can't be used."""
         for name, text in self.properties.items():
             if not _PROPERTY.fullmatch(name):
-                raise ValueError(f"{name!r}: a property's name has letters, digits and . _ - only")
+                raise ValueError(f"{name!r}: a property's name may contain only letters, digits and . _ -")
             is_file = _PEM in text or text.lstrip().startswith("{")
             in_header = has_secret_word(name) and not is_file
             if in_header and (_NOT_IN_HEADERS.search(text) or (name.startswith("header.") and text != text.strip())):
                 raise ValueError(f"{name}: it has a line break, or another character that a header can't have")
             if _SENT.fullmatch(name) and (wrong := _BEYOND_LATIN_1.search(text)):
                 place = f"character {wrong.start() + 1} of {len(text)}"
-                raise ValueError(f"{name}: {place} is beyond Latin-1, and a header can't have it")
+                raise ValueError(f"{name}: {place} is not in Latin-1, so no HTTP header can contain it")
             if shown(name) and looks_like_address(text):
                 try:
                     open_address(text)

@@ -59,14 +59,15 @@ def checked(given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _brokers(given: Mapping[str, Any]) -> str:
-    """The brokers' addresses, which errors show. Raises ConfigError if they may have a password."""
+    """The brokers' addresses, which errors show. Raises ConfigError if they may contain a password."""
     servers = next((str(value) for name, value in given.items() if ALIASES.get(name, name) == SERVERS), "no servers")
     if not is_open_address(servers):
         raise ConfigError(
             "brokers with a login",
-            expected="host:port,...; user and password are sasl.username and sasl.password",
+            expected="host:port,...",
             found=f"{len(servers)} characters",
             where=SERVERS,
+            hint="Set user and password as sasl.username and sasl.password",
         )
     return servers
 

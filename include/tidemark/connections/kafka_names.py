@@ -163,7 +163,7 @@ def check_value(name: str, value: str, where: str) -> str:
     elif kind == URL:
         if value.startswith(("https://", "http://")) and is_open_address(value):
             return value
-        expected = "a URL that begins with https:// or http://, with no login and no parameters"
+        expected = "a URL that begins with https:// or http://, with no login and no unlisted parameter"
         found = f"{len(value)} characters"
     elif value.strip():
         return value

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from tidemark.connections.shown import SECRET_WORDS, has_login
 
-# Arguments with such a name hold a secret. One that names a connection does not.
+# An argument with such a name holds a secret, unless the name ends as that of a connection does.
 _SECRET = re.compile(f"{SECRET_WORDS}|webhook_url|routing_key", re.IGNORECASE)
 
 
@@ -28,7 +28,7 @@ class NotifierSetting(BaseModel):
         for name, text in _arguments(kwargs):
             named = _SECRET.search(name) and not name.endswith(("_conn_id", "_connection"))
             if named or has_login(text):
-                raise ValueError(f"{name} is a secret: put it into a connection of Airflow, and name that one")
+                raise ValueError(f"{name} holds a secret: put it into a connection of Airflow, and name that one")
         return kwargs
 
     @property
@@ -46,7 +46,7 @@ def different(items: tuple[NotifierSetting, ...]) -> tuple[NotifierSetting, ...]
 
 
 def _arguments(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Each name, with its text; a name of further ones with an empty text."""
+    """Each name with an empty text, and each text with the name to which it belongs."""
     if isinstance(value, dict):
         for own, item in value.items():
             yield str(own), ""

@@ -1,4 +1,4 @@
-"""Types of settings, beside Python's: addresses, which are shown, and properties, which a variable has as JSON."""
+"""Types of settings: addresses and links, which are shown, and properties, which a variable holds as JSON."""
 
 from typing import Annotated
 

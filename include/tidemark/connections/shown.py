@@ -1,12 +1,12 @@
-"""Whose values may be seen: those of the names listed here. Every other property of a client counts as secret.
+"""Which values may be shown: those of properties whose names are listed here. Every other property counts as secret.
 
-A value that is seen is in error texts, in Spark's arguments, pages and event logs, or in the chart's ConfigMap. The
-patterns are in the syntax that Python, Java and the chart's Go share.
+A shown value can appear in error texts, in Spark's arguments, pages and event logs, and in the chart's ConfigMap. The
+patterns use the syntax that Python, Java and the chart's Go share.
 """
 
 import re
 
-# Properties of catalogs with Iceberg's names, then settings of Kafka with librdkafka's and Java's names.
+# Properties of catalogs, by Iceberg's names; then settings of Kafka, by librdkafka's and Java's names.
 _NAMES = """
 type warehouse prefix scope audience resource oauth2-server-uri ref namespace-separator rest-page-size
 snapshot-loading-mode scan-planning-mode view-endpoints-supported metrics-reporter-impl
@@ -43,18 +43,18 @@ socket.keepalive.enable socket.nagle.disable
 aws.region aws.profile aws.role.arn aws.role.session.name
 """
 _ANY = "|".join(name.replace(".", "[.]") for name in _NAMES.split()) + "|table-(default|override)[.][a-z0-9._-]+"
-# pyiceberg.uri is not on the list: it is SQLAlchemy's whole URL, with the password.
+# pyiceberg.uri is not on the list: it is SQLAlchemy's whole URL, which contains the password.
 SHOWN = f"(spark[.])?uri|((spark|pyiceberg|java|librdkafka)[.])?({_ANY})"
 _SHOWN = re.compile(SHOWN, re.IGNORECASE)
 
-# No list can know some names: of variables, of a notifier's arguments, of Spark's own properties. There these words
-# are refused.
+# There is no list for variables, a notifier's arguments and Spark's own properties. Their names are refused if they
+# contain one of these words.
 SECRET_WORDS = (
     "secret|passw|passphrase|pwd|token|credential|authorization|bearer|cookie|jwt|connection[._-]?string|header[.]"  # noqa: S105 - words
     "|(^|[._-])sas([._-]|$)|(access|private|client|api|account|fernet|certificate)[._-]?key|[.]key$"
 )
 _WORDS = re.compile(SECRET_WORDS, re.IGNORECASE)
-# These have the words of secrets, and hold none.
+# Names that contain one of these words, but hold no secret.
 HARMLESS = "credentials?-provider|token[.-](endpoint|refresh|exchange|expires)|token-type|credentials?-uri"
 _HARMLESS = re.compile(HARMLESS)
 
@@ -73,12 +73,12 @@ _LOGIN = re.compile(LOGIN, re.IGNORECASE)
 
 
 def shown(name: str) -> bool:
-    """Whether the value of a catalog's or Kafka's property may be seen."""
+    """Whether the value of a catalog's or Kafka's property may be shown."""
     return _SHOWN.fullmatch(name) is not None
 
 
 def has_secret_word(name: str) -> bool:
-    """Whether a name that no list can know sounds like that of a secret."""
+    """Whether a name for which there is no list contains a word that names of secrets contain."""
     return _WORDS.search(_HARMLESS.sub("", name)) is not None
 
 
@@ -90,16 +90,19 @@ def is_open_address(text: str) -> bool:
 def open_address(text: str) -> str:
     """The address. Raises ValueError, which does not show it, if it may hold a secret."""
     if hidden := _hidden_part(text):
-        raise ValueError(f"it may have a password: {hidden}. Addresses are shown, so set that in a property of its own")
+        raise ValueError(f"it may have a password: {hidden}. Addresses are shown, so set this in a property of its own")
     return text
 
 
 def _hidden_part(text: str) -> str | None:
-    """A password may have any character, so an ``@`` anywhere means a login."""
+    """What may be a secret, without its value; None if nothing may be one.
+
+    A password may contain any character, so an ``@`` anywhere counts as a login.
+    """
     if text.startswith(_FILE):
         _, *parameters = re.split("[?&]", text)
     elif "@" in text:
-        return "an '@'"
+        return "there is an '@' in it"
     else:
         _, *parameters = re.split("[?&;#]", text)
     unlisted = next((one for one in parameters if not _PARAMETER.fullmatch(one)), None)
@@ -116,5 +119,5 @@ def looks_like_address(text: str) -> bool:
 
 
 def has_login(text: str) -> bool:
-    """Whether a text that need not be an address has one with user and password in it."""
+    """Whether any text contains an address with user and password."""
     return _LOGIN.search(text) is not None

@@ -47,7 +47,7 @@ def from_variables(names: Collection[str], variables: Mapping[str, str]) -> dict
     """The settings that variables give, or the env file. Raises ConfigError with a misspelt variable."""
     known = {variable(name): name for name in names}
     file = env_file(variables)
-    # As it is: a password may have ${, and single quotes would not protect it.
+    # No interpolation: a password may contain ${, and single quotes would not protect it.
     in_file = dotenv_values(file, interpolate=False) if file else {}
     found = {name: Given(text, f"{name} in {file}") for name, text in in_file.items() if text is not None}
     found |= {name: Given(text, f"variable {name}") for name, text in variables.items() if name.startswith(PREFIX)}

@@ -11,7 +11,7 @@ from tidemark.core.log_extents import LogExtents, decode_extents
 from tidemark.core.manifest import canonical_json
 
 FORMAT = 2
-# Format 1 got these fields one after another, without a new number.
+# Early heartbeats of format 1 lack these fields: they were added one by one, without a new format number.
 _LACK_IN_1 = {"deployment": "", "overflow_rows": 0, "out_of_bounds_rows": 0, "alarm_until": None, "extents": []}
 State = Literal["running", "stopped", "failed"]
 

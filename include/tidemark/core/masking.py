@@ -20,7 +20,7 @@ _PARAMETERS = re.compile(r"[?#]\S*=\S*")
 
 
 def masked_addresses(text: str) -> str:
-    """An error's text with no login and no parameters in its URLs. A password may have any character but a space."""
+    """An error's text without logins and parameters in its URLs. A password may contain any character but a space."""
     return _PARAMETERS.sub(f"?{MASK}", _LOGIN.sub(f"//{MASK}@", _IN_DOUBT.sub(f"//{MASK}", text)))
 
 

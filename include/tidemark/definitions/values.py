@@ -41,12 +41,12 @@ def _json_path(value: str) -> str:
 def _cron(value: str) -> str:
     """Croniter also accepts a sixth field, days such as 31 February that never come, and lists that take it seconds.
 
-    Its H and R stand for a number that it draws: each process would draw another one.
+    It replaces R with a random number, and H with a hash: each process could compute other times.
     """
     if len(value) > _CRON_CHARACTERS_MAX:
         raise ValueError(f"a cron expression of more than {_CRON_CHARACTERS_MAX} characters")
     if drawn := _CRON_DRAWN.search(value):
-        raise ValueError(f"a cron expression with a random field, {drawn[0]}; write numbers")
+        raise ValueError(f"a cron expression with a random or hashed field, {drawn[0]}; write numbers")
     if len(value.split()) != 5 or not croniter.is_valid(value):
         raise ValueError("not a cron expression of five fields, such as '0 * * * *'")
     try:

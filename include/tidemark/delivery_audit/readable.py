@@ -47,7 +47,7 @@ def is_deleted(first: int | None, *, start: int, end: int) -> bool:
 
 
 def last_ran(store: ObjectStore, layout: Layout) -> datetime | None:
-    """When the speed stream last ran, by its heartbeat, in UTC; None if it has none that can be read."""
+    """When the speed stream last ran, by its heartbeat, in UTC; None without a heartbeat that can be read."""
     beat = read_heartbeat(store, layout, LAYER)
     return None if beat is None else beat.time
 

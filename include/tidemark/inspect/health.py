@@ -22,7 +22,7 @@ class LayerHealth:
     ``unreadable`` says why.
 
     ``alive``: the heartbeat is recent and its state is not failed. ``age_seconds`` is negative for a heartbeat from the
-    future: a clock is or was wrong, and if it is more than the limit for a recent one, nothing is known of now.
+    future: a clock is or was wrong. If it is further ahead than the limit for a recent heartbeat, it is not recent.
     ``retention`` is about the records that wait for the archive: None for other layers, and if it is unknown.
     ``exceeded``: records were beyond a bound of the archive, and the alarm about them has not ended.
     """

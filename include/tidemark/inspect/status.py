@@ -259,7 +259,8 @@ def _layer_problems(item: LayerHealth, *, sealed: bool) -> Iterator[Problem]:
         yield Problem(
             kind="unknown",
             text=f"Cannot find out whether the {layer} layer of {name} runs: {item.unreadable}",
-            hint="A layer that runs replaces its heartbeat within 10 s. If it does not, start it",
+            hint="A running layer replaces its heartbeat within 10 s. If this one stays, start the layer again, in"
+            " the version that wrote it or a later one",
         )
     elif heartbeat is None and not sealed:  # a stream whose days are sealed from Kafka alone needs no archive layer
         text = f"The archive layer of {name} has never run, and no day is sealed"
@@ -274,9 +275,9 @@ def _layer_problems(item: LayerHealth, *, sealed: bool) -> Iterator[Problem]:
     elif heartbeat is not None and not item.alive and item.age_seconds < 0:
         text = (
             f"The {layer} layer of {name} has a heartbeat from the future, of {heartbeat.time:%Y-%m-%d %H:%M} UTC."
-            " Whether it runs is not known"
+            " It is not known whether the layer runs"
         )
-        hint = "Correct the clock of its machine or of this one. The layer's next heartbeat replaces this one"
+        hint = "Correct the clock of its machine or of this one. The layer's next heartbeat replaces the wrong one"
         yield Problem(kind=f"{layer}_stale", text=text, hint=hint)
     elif heartbeat is not None and not item.alive:
         last = f"{heartbeat.time:%Y-%m-%d %H:%M} UTC"

@@ -13,10 +13,10 @@ from tidemark.inspect.status import StreamStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerRow:
-    """One layer. ``state`` is null if it never ran, and ``unreadable``, with the reason as ``error``, if its heartbeat
-    does not parse; ``lag_*`` are null if Kafka did not answer.
+    """One layer. ``state`` is null if it never ran; ``lag_*`` are null if Kafka did not answer.
 
-    ``age_seconds`` is negative for a heartbeat from the future, which a wrong clock has written.
+    ``state`` is ``unreadable`` if the heartbeat does not parse; then ``error`` has the reason. ``age_seconds`` is
+    negative for a heartbeat from the future, which a wrong clock wrote.
 
     ``retention_hours_left``: how long Kafka keeps the first unarchived record, null if nothing waits or no limit is
     known.

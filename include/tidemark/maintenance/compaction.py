@@ -36,14 +36,14 @@ from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
 
 _READERS = 16
-# So many small ranges are in memory at once, with 1 to 2 kB for each. A manifest is read once for all of its ranges
+# The most small ranges that are in memory at once; each takes 1 to 2 kB. A manifest is read once for all its ranges
 # among them.
 _AT_ONCE = 100_000
 # Each try ends because another compaction committed first. Then that one does the work.
 TRIES = 10
 
 Progress = Callable[[int], object]  # called with the bytes read since the last call
-# A small range as it may be compacted, or why it is left alone.
+# A small range that may be compacted, or the reason why it is left as it is.
 _Checked: TypeAlias = "Input | Literal['young', 'other_settings']"
 _Ref: TypeAlias = tuple[TopicPartition, CommittedRef]
 
@@ -175,7 +175,7 @@ class Compaction:
         yield from group_inputs(_fit(self._inputs(refs), counts), archive, self.layout)
 
     def _inputs(self, refs: Iterator[_Ref]) -> Iterator[_Checked]:
-        """The ranges in their order. A manifest has ranges of many logs: it is read once for ``_AT_ONCE`` ranges."""
+        """The ranges in their order. A manifest with ranges of many logs is read once per ``_AT_ONCE`` ranges."""
         number = 0
         with ThreadPoolExecutor(_READERS, thread_name_prefix="compaction") as pool:
             while part := list(islice(refs, _AT_ONCE)):
@@ -191,7 +191,7 @@ class Compaction:
                 yield from (found[place] for place in range(len(part)))
 
     def _of_one_manifest(self, asked: Sequence[tuple[int, _Ref]]) -> dict[int, _Checked]:
-        """The ranges of one manifest by their places."""
+        """The ranges of one manifest, by their places in the order."""
         (_, (_, first)), *_ = asked
         manifest, own = require_manifest(self.store, self.layout, first.writer, first.batch)
         if manifest.committed_at_us > micros(self.now - MIN_AGE):

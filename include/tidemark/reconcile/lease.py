@@ -24,8 +24,8 @@ from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 
 _logger = logging.getLogger(__name__)
-# How far from now the last renewal of a holder that counts as dead is. Steps renew it much more often. One that lies
-# further ahead was made by a wrong clock, and would hold the lease until that time.
+# A holder counts as dead if its last renewal is further than this from now. Steps renew the lease much more often. A
+# renewal that is further ahead comes from a wrong clock, and would hold the lease until that time.
 EXPIRES_AFTER = timedelta(minutes=30)
 RENEW_EVERY_S = 60
 
@@ -81,7 +81,7 @@ def take(run: Run, has_ended: HasEnded = lambda _: None) -> Holder | None:
 
 
 def read_holder(store: ObjectStore, layout: Layout, now: datetime) -> Holder | None:
-    """The run that has the stream's lease at this time; None where it is free or nobody has renewed it for long."""
+    """The run that has the stream's lease at this time; None where it is free or its holder counts as dead."""
     holder = _decode(store.get(layout.lease_key), f"s3://{store.bucket}/{layout.lease_key}")
     return None if holder is None or _is_dead(holder, lambda _: None, micros(now)) else holder
 

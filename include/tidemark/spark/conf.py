@@ -21,7 +21,7 @@ AVRO_LIMITS = {
 }
 
 SHUFFLE_PARTITIONS = 4
-# The umask of every process that has Spark's local files: only their user may read them.
+# The umask of each process that writes Spark's local files: only its user may read them.
 PRIVATE = 0o077
 LOG4J = {form: Path(__file__).with_name(f"log4j2-{form}.properties") for form in ("text", "json")}
 _JVM_OPTIONS = "SPARK_SUBMIT_OPTS"

@@ -75,9 +75,9 @@ def bare_session(name: str, *, master: str = "local[1]", driver_memory: str = "5
 
 
 def _start(name: str, conf: Mapping[str, str]) -> SparkSession:
-    """The session. Its JVM and the tasks' Python inherit a umask by which only their user reads Spark's local files.
+    """The session. Its JVM and the tasks' Python inherit a umask that lets only their user read Spark's local files.
 
-    They hold records: shuffled and cached rows, and files of tables before their upload.
+    These files contain records: shuffled and cached rows, and files of tables before their upload.
     """
     before = os.umask(PRIVATE)
     try:
@@ -203,9 +203,12 @@ def spark_session(
 
 
 def _warn_of_open_files(deploy_mode: str | None) -> None:
-    """spark-submit has started the JVM, and this process has its umask. In cluster mode, the cluster sets it."""
+    """Warn if the JVM, which spark-submit started with this process's umask, lets others read its files.
+
+    In cluster mode, the cluster sets the umask.
+    """
     mask = os.umask(PRIVATE)
-    os.umask(mask)  # it can't be read without being set
+    os.umask(mask)  # the umask can't be read without being set
     if deploy_mode == "client" and mask & PRIVATE != PRIVATE:
         _LOG.warning(_OPEN_FILES, mask)
 

@@ -101,7 +101,7 @@ def make_writers(provider: Any, instruments: Iterable[Instrument]) -> dict[Instr
 
 
 def _host(endpoint: str) -> str:
-    """Host and port of a URL, without a login; the mask where a password's characters hide which part that is."""
+    """Host and port of a URL, without a login; the mask if a password's characters leave that part in doubt."""
     found = urlsplit(endpoint if "//" in endpoint else f"//{endpoint}").netloc
     if endpoint.count("@") > found.count("@") or found.count("@") > 1:
         return MASK

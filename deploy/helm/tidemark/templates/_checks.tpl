@@ -10,7 +10,7 @@ What a schema can't say with a reason. Patterns as in include/tidemark/connectio
 {{- if regexMatch "(?i)^((spark[.])?uri|((spark|pyiceberg|java|librdkafka)[.])?(type|warehouse|prefix|scope|audience|resource|oauth2-server-uri|ref|namespace-separator|rest-page-size|snapshot-loading-mode|scan-planning-mode|view-endpoints-supported|metrics-reporter-impl|clients|client[.]region|client[.]factory|client[.]credentials-provider|client[.]profile-name|client[.]role-arn|client[.]assume-role[.]arn|client[.]assume-role[.]region|client[.]assume-role[.]session-name|client[.]assume-role[.]timeout-sec|jdbc[.]user|jdbc[.]schema-version|jdbc[.]ssl|jdbc[.]sslmode|jdbc[.]sslrootcert|jdbc[.]sslcert|jdbc[.]currentschema|jdbc[.]applicationname|jdbc[.]connecttimeout|jdbc[.]logintimeout|jdbc[.]sockettimeout|jdbc[.]tcpkeepalive|jdbc[.]gssencmode|jdbc[.]channelbinding|jdbc[.]strict-mode|rest[.]auth[.]type|rest[.]auth[.]basic[.]username|rest[.]sigv4-enabled|rest[.]sigv4[.]max-retries|rest[.]signing-name|rest[.]signing-region|auth[.]type|auth[.]basic[.]username|ssl[.]cabundle|token-expires-in-ms|token-refresh-enabled|token-exchange-enabled|glue[.]id|glue[.]endpoint|glue[.]account-id|glue[.]skip-archive|glue[.]skip-name-validation|glue[.]max-retries|glue[.]retry-mode|glue[.]lakeformation-enabled|hive[.]hive2-compatible|hive[.]kerberos-authentication|hive[.]kerberos-service-name|lock-check-min-wait-time|lock-check-max-wait-time|lock-check-retries|authentication[.]type|authentication[.]oauth2[.]token-endpoint|authentication[.]oauth2[.]client-id|authentication[.]oauth2[.]client-scopes|authentication[.]oauth2[.]grant-type|authentication[.]oauth2[.]issuer-url|s3[.]endpoint|s3[.]region|s3[.]path-style-access|s3[.]force-virtual-addressing|s3[.]remote-signing-enabled|s3[.]sse[.]type|s3[.]proxy-uri|s3[.]connect-timeout|s3[.]request-timeout|s3[.]role-arn|s3[.]role-session-name|s3[.]delete-enabled|s3[.]checksum-enabled|s3[.]acl|s3[.]threads|s3[.]staging-dir|s3[.]multipart[.]size|s3[.]multipart[.]threshold|http-client[.]type|http-client[.]proxy-endpoint|http-client[.]connection-timeout-ms|http-client[.]socket-timeout-ms|http-client[.]max-connections|io-impl|io[.]manifest[.]cache-enabled|catalog-impl|cache-enabled|bootstrap[.]servers|client[.]id|client[.]rack|client[.]dns[.]lookup|compression[.]type|connections[.]max[.]idle[.]ms|metadata[.]max[.]age[.]ms|reconnect[.]backoff[.]max[.]ms|reconnect[.]backoff[.]ms|retry[.]backoff[.]max[.]ms|retry[.]backoff[.]ms|socket[.]connection[.]setup[.]timeout[.]ms|socket[.]receive[.]buffer[.]bytes|socket[.]send[.]buffer[.]bytes|socket[.]timeout[.]ms|receive[.]buffer[.]bytes|send[.]buffer[.]bytes|request[.]timeout[.]ms|security[.]protocol|sasl[.]mechanism|sasl[.]mechanisms|sasl[.]username|sasl[.]oauthbearer[.]method|sasl[.]oauthbearer[.]grant[.]type|sasl[.]oauthbearer[.]client[.]id|sasl[.]oauthbearer[.]scope|sasl[.]oauthbearer[.]token[.]endpoint[.]url|https[.]ca[.]location|ssl[.]ca[.]location|ssl[.]certificate[.]location|ssl[.]key[.]location|ssl[.]keystore[.]location|ssl[.]keystore[.]type|ssl[.]truststore[.]location|ssl[.]truststore[.]type|ssl[.]endpoint[.]identification[.]algorithm|metadata[.]broker[.]list|sasl[.]oauthbearer[.]client[.]credentials[.]client[.]id|broker[.]address[.]family|sasl[.]kerberos[.]service[.]name|socket[.]keepalive[.]enable|socket[.]nagle[.]disable|aws[.]region|aws[.]profile|aws[.]role[.]arn|aws[.]role[.]session[.]name|table-(default|override)[.][a-z0-9._-]+))$" . }}true{{ end -}}
 {{- end }}
 
-{{/* An address may have a password of any characters: an @, or a parameter that is not on the list. */}}
+{{/* Whether an address may have a password, of any characters: it has an @, or a parameter that is not on the list. */}}
 {{- define "tidemark.isHidden" -}}
 {{- if not (hasPrefix "jdbc:sqlite:" .) }}{{ if contains "@" . }}true{{ end }}{{ end }}
 {{- $separators := ternary "[?&]" "[?&;#]" (hasPrefix "jdbc:sqlite:" .) }}
@@ -19,7 +19,7 @@ What a schema can't say with a reason. Patterns as in include/tidemark/connectio
 {{- end }}
 {{- end }}
 
-{{/* Whether another text has an address with user and password in it. */}}
+{{/* Whether any other text contains an address with user and password. */}}
 {{- define "tidemark.hasLogin" -}}
 {{- if regexMatch "(?i)//[^\\s@]*:[^\\s@]*@|[?&;][^=&;\\s]*(passw|pwd|secret|token)[^=&;\\s]*=" . }}true{{ end -}}
 {{- end }}
@@ -60,7 +60,7 @@ What a schema can't say with a reason. Patterns as in include/tidemark/connectio
 {{- else if kindIs "map" $value }}
   {{- range $name, $inner := $value }}
     {{- if and (has $place $clients) (not (include "tidemark.shownName" $name)) (not (hasPrefix "file:/" (toString $inner))) }}
-      {{- fail (printf "%s.%s: not on the list of shown properties; if Tidemark needs it, name it in secrets, and write file:/run/secrets/tidemark/NAME here" $place $name) }}
+      {{- fail (printf "%s.%s: not on the list of shown properties; check its spelling, or name it in secrets, and write file:/run/secrets/tidemark/NAME here" $place $name) }}
     {{- end }}
     {{- include "tidemark.checkSecret" (list (printf "%s.%s" $place $name) $name $inner $secrets) }}
   {{- end }}
@@ -78,7 +78,7 @@ What a schema can't say with a reason. Patterns as in include/tidemark/connectio
     {{- $hidden = include "tidemark.hasLogin" $text }}
   {{- end }}
   {{- if $hidden }}
-    {{- fail (printf "%s: it may have a password; set that in a property of its own" $place) }}
+    {{- fail (printf "%s: it may have a password; set the password in a property of its own" $place) }}
   {{- end }}
   {{- if and (hasPrefix "file:/run/secrets/tidemark/" $text) (not (hasKey $secrets (trimPrefix "file:/run/secrets/tidemark/" $text))) }}
     {{- fail (printf "%s: secrets has no entry for this file" $place) }}

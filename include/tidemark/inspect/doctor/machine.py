@@ -92,8 +92,7 @@ def _spark(settings: Settings, probe: Probe) -> Iterable[Checkup]:
         except OSError as error:
             yield probe.failed(f"no answer at {address}: {error}", "Start the master, or correct TIDEMARK_SPARK_MASTER")
             return
-    # A worker does not tell how it was started.
-    yield probe.ok(f"{found} answers. Its workers must run with umask 077, which can't be checked from here")
+    yield probe.ok(f"{found} answers. Its workers need umask 077; Tidemark can't check that")
 
 
 def _zones(streams: Sequence[Stream], probe: Probe) -> Iterable[Checkup]:

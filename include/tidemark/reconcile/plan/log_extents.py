@@ -11,10 +11,10 @@ from tidemark.run import Run
 
 
 def record_extents(run: Run, ends: Mapping[TopicPartition, DayEnd]) -> LogExtents:
-    """Persist what a run sees of the stream's topic and what the stream has seen, and return all that was ever seen.
+    """Persist the offsets that a run and the stream have seen in the topic, and return all that were ever seen.
 
     A topic that the stream no longer reads is not recorded: others may continue with it. A heartbeat that does not
-    parse adds nothing: runs must not wait for the stream's repair, and the runs before have recorded what it said then.
+    parse adds nothing: a run must not wait for its repair. Earlier runs have recorded what earlier heartbeats reported.
     """
     now = [
         LogRange(log=log, range=own)
