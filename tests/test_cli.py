@@ -29,7 +29,7 @@ from tidemark.core.errors import RequestError
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.inspect.locate import Located, LocatedVersion, RecordCopy
 from tidemark.inspect.locate_rejected import ReasonCount, RejectedPlace, RejectedRecords
-from tidemark.installation import PROJECT
+from tidemark.installation import PROJECT, TIDEMARK
 from tidemark.settings import Settings
 from tidemark.settings import settings as process_settings
 from tidemark.stack.local import LOCK, LocalStack
@@ -46,7 +46,7 @@ def tidemark(*arguments: str, **variables: str) -> subprocess.CompletedProcess[s
     """Run the command like a user, with only the given variables of a deployment."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("TIDEMARK_")}
     environment = {**inherited, "PYTHONPATH": str(PROJECT / "include"), "COLUMNS": "200", "NO_COLOR": "1", **variables}
-    command = [sys.executable, "-c", "from tidemark.cli.app import main; main()", *arguments]
+    command = [*TIDEMARK, *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 

@@ -5,7 +5,6 @@ import os
 import re
 import sqlite3
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +21,7 @@ from dotenv import dotenv_values
 from tests.dags.providers import providers
 from tests.lineage import check_events, events_of, reached
 from tidemark.demo.source import DAYS
-from tidemark.installation import PROJECT
+from tidemark.installation import PROJECT, TIDEMARK
 
 pytestmark = pytest.mark.services
 FOLDER = PROJECT / ".tidemark" / "demo"
@@ -113,7 +112,7 @@ def performance(events: Path, more: Mapping[str, str] = MappingProxyType({})) ->
         key: value for key, value in os.environ.items() if not key.startswith(("TIDEMARK_", "AWS_", "AIRFLOW"))
     }
     process = subprocess.Popen(
-        [sys.executable, "-c", "from tidemark.cli.app import main; main()", "demo", "--exit"],
+        [*TIDEMARK, "demo", "--exit"],
         cwd=PROJECT,
         env={
             **environment,

@@ -17,7 +17,7 @@ from tests.batch.logs import MONDAY, at
 from tests.conftest import MakeStream, Produce
 from tidemark import logs
 from tidemark.core.offsets import OffsetRange, TopicPartition
-from tidemark.installation import PROJECT
+from tidemark.installation import PROJECT, TIDEMARK
 from tidemark.logs import add_log_context, log_context, log_error, log_range, set_up_logs
 from tidemark.settings import Settings
 
@@ -159,7 +159,7 @@ def test_every_line_of_a_stream_and_of_a_step_is_a_json_object(
 def test_a_command_that_fails_writes_its_error_as_json(tmp_path: Path) -> None:
     variables = {"TIDEMARK_LOG_FORMAT": "json", "TIDEMARK_STREAMS_DIR": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-c", "from tidemark.cli.app import main; main()", "streams"],
+        [*TIDEMARK, "streams"],
         env={**os.environ, **variables, "PYTHONPATH": str(PROJECT / "include")},
         cwd=tmp_path,
         capture_output=True,

@@ -1,9 +1,12 @@
 """Where Tidemark's own files are: in its repository, or installed as a package. The standard library only."""
 
 import os
+import sys
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
+# The start of a command line of ``tidemark``, wherever its script is. The package must be on Python's path.
+TIDEMARK = (sys.executable, "-c", "from tidemark.cli.app import main; main()")
 # The wheel has some of the repository's folders inside the package.
 INSTALLED = (PACKAGE / "spark_apps").is_dir()
 # Local stacks keep their data below it.

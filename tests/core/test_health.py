@@ -1,7 +1,7 @@
 """A layer's health by its heartbeat: recent, too old, from the future, or unreadable (no server)."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from tests.core.memory import Memory
 from tests.core.test_heartbeat import EXAMPLE
 from tests.core.worlds import log
 from tidemark.core.layout import Layout
@@ -31,8 +32,7 @@ NOW = datetime(2013, 1, 15, 12, tzinfo=UTC)
 def layers(bodies: Mapping[str, bytes]) -> dict[str, LayerHealth]:
     """The health of the layers of stream flights that have these heartbeats."""
     layout = Layout(prefix="", stream="flights")
-    by_key = {layout.heartbeat_key(layer): body for layer, body in bodies.items()}
-    store = cast("ObjectStore", SimpleNamespace(bucket="lake", get=by_key.get))
+    store = cast("ObjectStore", Memory({layout.heartbeat_key(layer): body for layer, body in bodies.items()}))
     settings = cast("Settings", SimpleNamespace(prefix=""))
     found = read_layers(settings, store, "flights", stale_seconds=60, now=NOW)
     return {item.layer: item for item in found}
@@ -96,7 +96,7 @@ def test_what_can_continue_without_a_heartbeat_continues_and_names_it(
     body: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     layout = Layout(prefix="", stream="flights")
-    store = cast("ObjectStore", SimpleNamespace(bucket="lake", get={layout.heartbeat_key("speed"): body}.get))
+    store = cast("ObjectStore", Memory({layout.heartbeat_key("speed"): body}))
     with caplog.at_level(logging.WARNING):
         assert last_ran(store, layout) is None
     assert "continuing without the heartbeat of the speed layer: " in caplog.text
@@ -107,19 +107,10 @@ def test_what_can_continue_without_a_heartbeat_continues_and_names_it(
 def test_what_a_heartbeat_says_of_deleted_topics_outlives_it() -> None:
     layout = Layout(prefix="", stream="flights")
     seen = (LogRange(log=log(), range=OffsetRange(start=0, end=9)),)
-    objects = {layout.heartbeat_key("archive"): replace(EXAMPLE, extents=seen).to_json()}
-
-    def update(key: str, change: Callable[[bytes | None], bytes | None]) -> bytes | None:
-        changed = change(objects.get(key))
-        if changed is not None:
-            objects[key] = changed
-        return objects.get(key)
-
-    run = cast(
-        "Run", SimpleNamespace(store=SimpleNamespace(bucket="lake", get=objects.get, update=update), layout=layout)
-    )
+    store = Memory({layout.heartbeat_key("archive"): replace(EXAMPLE, extents=seen).to_json()})
+    run = cast("Run", SimpleNamespace(store=store, layout=layout))
     assert record_extents(run, {}) == seen
-    objects[layout.heartbeat_key("archive")] = b"{"
+    store.objects[layout.heartbeat_key("archive")] = b"{"
     assert record_extents(run, {}) == seen
 
 

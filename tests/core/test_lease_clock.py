@@ -1,12 +1,12 @@
 """A lease that was taken under a wrong clock blocks no run for long (no server)."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
+from tests.core.memory import Memory
 from tidemark.core.days import micros
 from tidemark.core.layout import Layout
 from tidemark.reconcile import lease
@@ -17,21 +17,6 @@ from tidemark.s3 import ObjectStore
 pytestmark = pytest.mark.conformance(33)
 LAYOUT = Layout(prefix="", stream="flights")
 NOW = datetime(2013, 1, 15, 12, tzinfo=UTC)
-
-
-class Memory:
-    """One object, as ``ObjectStore`` keeps it."""
-
-    bucket = "lake"
-    body: bytes | None = None
-
-    def get(self, _key: str) -> bytes | None:
-        return self.body
-
-    def update(self, _key: str, change: Callable[[bytes | None], bytes | None]) -> bytes | None:
-        changed = change(self.body)
-        self.body = self.body if changed is None else changed
-        return self.body
 
 
 def run(store: Memory, name: str) -> Run:

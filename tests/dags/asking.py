@@ -79,8 +79,3 @@ def clear(api: AirflowApi, stream: Stream, run_id: str) -> None:
         "dry_run": False,
     }
     api._authorised("POST", f"/api/v2/dags/{dag_id(stream.name)}/clearTaskInstances", json=asked)
-
-
-def states(api: AirflowApi, stream: Stream, run_id: str) -> dict[str, str | None]:
-    """The state of each task of the run."""
-    return {item.task: item.state for item in api.task_states(dag_id(stream.name), run_id)}

@@ -3,8 +3,8 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -18,6 +18,7 @@ from tests.waiting import wait_until
 from tidemark.core.errors import ServiceError
 from tidemark.stack.airflow import LocalAirflow
 from tidemark.stack.airflow_api import AirflowApi
+from tidemark.stack.local import LocalStack
 
 BACKFILL = "tidemark_backfill"
 PATIENCE_S = 3600
@@ -118,6 +119,27 @@ def instances(api: AirflowApi, dag: str, run: str) -> list[dict[str, Any]]:
     found = api._authorised("GET", f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances")
     tasks: list[dict[str, Any]] = found["task_instances"]
     return tasks
+
+
+@contextmanager
+def running_airflow(stack: LocalStack, variables: Mapping[str, str]) -> Iterator[LocalAirflow]:
+    """An Airflow with these variables that runs nothing by a schedule."""
+    airflow = LocalAirflow(stack, schedules=False, extra_env=variables)
+    try:
+        airflow.start()
+        yield airflow
+    finally:
+        airflow.stop()
+
+
+def states_of(api: AirflowApi, dag: str, run: str) -> dict[str, str | None]:
+    """The state of each task of the run."""
+    return {item.task: item.state for item in api.task_states(dag, run)}
+
+
+def tries_of(api: AirflowApi, dag: str, run: str) -> dict[str, tuple[str | None, int]]:
+    """The state and the number of tries of each task of the run."""
+    return {item.task: (item.state, item.tries) for item in api.task_states(dag, run)}
 
 
 def tries_at_least(

@@ -8,7 +8,7 @@ import pytest
 from tests.conftest import MakeStream, Produce
 from tests.dags.connections import by_connections
 from tests.dags.days import SUNDAY, Days
-from tests.dags.runs import wait_for_dags, wait_for_end
+from tests.dags.runs import running_airflow, states_of, wait_for_dags, wait_for_end
 from tidemark.run import run_name
 from tidemark.settings import Settings
 from tidemark.stack.airflow import LocalAirflow
@@ -35,12 +35,8 @@ def airflow(stack: LocalStack, days: Days, tmp_path_factory: pytest.TempPathFact
         "TIDEMARK_STREAMS_DIR": str(streams),
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
     }
-    running = LocalAirflow(stack, schedules=False, extra_env=own)
-    try:
-        running.start()
+    with running_airflow(stack, own) as running:
         yield running
-    finally:
-        running.stop()
 
 
 @pytest.mark.conformance(29)
@@ -50,8 +46,7 @@ def test_a_triggered_day_is_sealed_and_proven_and_airflow_keeps_no_secret(airflo
     run = api.trigger(dag, {"from_day": str(SUNDAY), "to_day": str(SUNDAY)})
     wait_for_end(api, dag, run)
 
-    states = {item.task: item.state for item in api.task_states(dag, run)}
-    assert api.run_state(dag, run) == "success", states
+    assert api.run_state(dag, run) == "success", states_of(api, dag, run)
     assert days.seals() == [(str(SUNDAY), 1, run_name(run))]
     days.require_proven((SUNDAY,))
     secret = airflow.stack.settings.s3_secret_key.get_secret_value().encode()

@@ -20,7 +20,9 @@ from tests.dags.runs import (
     instances,
     read_until,
     run_states,
+    running_airflow,
     tries_at_least,
+    tries_of,
     wait_for_dags,
     wait_for_end,
 )
@@ -67,13 +69,9 @@ def airflow(
         # A killed scheduler's tasks are noticed soon.
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "15",
     }
-    running = LocalAirflow(stack, schedules=False, extra_env=own)
-    try:
-        running.start()
+    with running_airflow(stack, own) as running:
         wait_for_dags(running.api, [f"reconcile_{days.stream.name}", BACKFILL])
         yield running
-    finally:
-        running.stop()
 
 
 def test_a_day_is_sealed_once_though_every_worker_the_scheduler_and_the_triggerer_are_killed(
@@ -101,7 +99,7 @@ def test_a_day_is_sealed_once_though_every_worker_the_scheduler_and_the_triggere
     triggerer.launch()
     wait_for_end(api, BACKFILL, backfill)
 
-    tasks = {item.task: (item.state, item.tries) for item in api.task_states(dag, run)}
+    tasks = tries_of(api, dag, run)
     assert killer.done == list(kills), tasks
     ended = {step.name: ("success", 2) for step in STEPS}
     # It died once the answer was saved: its repetition has nothing to ask.

@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from tests.conftest import MakeStream, Produce
-from tests.dags.asking import DAY, LOSS, answer, saved_run, start, states
+from tests.dags.asking import DAY, LOSS, answer, saved_run, start
 from tests.dags.asking import clear as clear_approval
 from tests.dags.connections import by_connections
 from tests.dags.days import SUNDAY, Days
@@ -40,8 +40,11 @@ from tests.dags.runs import (
     results,
     run_spans,
     run_states,
+    running_airflow,
+    states_of,
     task_log,
     tries_at_least,
+    tries_of,
     wait_for_dags,
     wait_for_end,
     wait_for_kill,
@@ -163,12 +166,8 @@ def airflow(
         "STUB_FOLDER": str(stub_files),
         "ASKING_STREAMS": f"{asking.name} {impatient.name}",
     }
-    running = LocalAirflow(stack, schedules=False, extra_env=own)
-    try:
-        running.start()
+    with running_airflow(stack, own) as running:
         yield running
-    finally:
-        running.stop()
 
 
 @pytest.fixture(scope="module")
@@ -249,8 +248,7 @@ def test_a_run_that_a_person_marks_as_failed_is_reported_and_fails(
 
     found = api._authorised("GET", f"/api/v2/dags/{dag}/dagRuns/{run}")
     assert (found["state"], found["note"]) == ("failed", f"{SUNDAY}, UTC: started by admin")
-    states = {item.task: item.state for item in api.task_states(dag, run)}
-    assert states == {
+    assert states_of(api, dag, run) == {
         "wait_for_lease": "failed",
         **dict.fromkeys(("wait", *AFTER_WAIT), "skipped"),
         "report": "success",
@@ -403,7 +401,7 @@ def test_a_dry_run_shows_each_day_and_starts_no_run(airflow: LocalAirflow, mende
     backfill = api.trigger(BACKFILL, {"stream": mended.name, **span, "days_per_run": 2, "dry_run": True})
     wait_for_end(api, BACKFILL, backfill)
 
-    states = {item.task: item.state for item in api.task_states(BACKFILL, backfill)}
+    states = states_of(api, BACKFILL, backfill)
     assert (api.run_state(BACKFILL, backfill), states) == ("success", {"chunks": "success", "chunk": "skipped"})
     log = task_log(airflow, BACKFILL, backfill, "chunks")
     for line in (
@@ -424,7 +422,7 @@ def test_a_backfills_run_with_a_killed_rebuild_publishes_and_seals_its_day_once(
     dag = f"reconcile_{sunday.stream.name}"
     read_until(lambda: api.run_state(dag, run) in ENDED, sunday)
 
-    tasks = {item.task: (item.state, item.tries) for item in api.task_states(dag, run)}
+    tasks = tries_of(api, dag, run)
     expected = {"rebuild": ("success", 2), "seal": ("success", 1)}
     assert tries_at_least(tasks, expected) == expected
     assert re.search(
@@ -519,8 +517,8 @@ def test_a_run_publishes_what_a_person_approves_and_asks_nothing_without_finding
     assert f"- Failed check: {DAY}: expect_a: failed, observed 7\n- Loss: {LOSS}" in asked["body"]
     wait_for_end(api, dag, "asked")
 
-    assert states(api, asking, "calm") == {"approve": "skipped", "publish": "success"}
-    assert states(api, asking, "asked") == {"approve": "success", "publish": "success"}
+    assert states_of(api, dag, "calm") == {"approve": "skipped", "publish": "success"}
+    assert states_of(api, dag, "asked") == {"approve": "success", "publish": "success"}
     result = run.require(APPROVE)
     assert (result.decision, result.approval.by, result.approval.words) == (
         "approved",
@@ -529,7 +527,7 @@ def test_a_run_publishes_what_a_person_approves_and_asks_nothing_without_finding
     )
     # A repetition does not ask again for the rows that are approved.
     clear_approval(api, asking, "asked")
-    wait_until(lambda: states(api, asking, "asked")["approve"] == "skipped", "it skips", 600, every_s=EVERY_S)
+    wait_until(lambda: states_of(api, dag, "asked")["approve"] == "skipped", "it skips", 600, every_s=EVERY_S)
     assert run.require(APPROVE) == result
 
 
@@ -542,7 +540,7 @@ def test_a_rejected_run_fails_at_once_and_can_be_decided_again(
     start(api, asking, "refused")
     answer(airflow, asking, "refused", "Reject", "wrong prices")
     wait_for_end(api, dag, "refused")
-    assert states(api, asking, "refused") == {"approve": "failed", "publish": "upstream_failed"}
+    assert states_of(api, dag, "refused") == {"approve": "failed", "publish": "upstream_failed"}
     saved = run.outcome(APPROVE)
     assert saved is not None
     assert "a person has rejected the days: found admin, " in str(saved.error)
@@ -574,7 +572,7 @@ def test_a_run_that_nobody_answers_counts_as_rejected_and_lets_the_next_run_begi
     wait_for_end(api, dag, "second")
 
     assert run_states(api, dag) == {"first": "failed", "second": "success"}
-    assert states(api, impatient, "first")["approve"] == "failed"
+    assert states_of(api, dag, "first")["approve"] == "failed"
     saved = first.outcome(APPROVE)
     assert saved is not None
     assert "a person has rejected the days: found nobody, " in str(saved.error)

@@ -26,8 +26,10 @@ from tests.dags.runs import (
     kill_task,
     read_until,
     run_states,
+    running_airflow,
     task_log,
     tries_at_least,
+    tries_of,
     wait_for_dags,
     wait_for_kill,
 )
@@ -86,14 +88,11 @@ def two_days(settings: Settings, make_stream: MakeStream, produce: Produce) -> D
 def airflow(
     stack: LocalStack, proxy: FaultProxy, unarchived: Days, by_form: Days, struck: Days, native: Days, two_days: Days
 ) -> Iterator[LocalAirflow]:
-    running = LocalAirflow(stack, schedules=False, extra_env={"TIDEMARK_S3_ENDPOINT": proxy.url})
-    try:
-        running.start()
+    own = {"TIDEMARK_S3_ENDPOINT": proxy.url}
+    with running_airflow(stack, own) as running:
         streams = [days.stream.name for days in (unarchived, by_form, struck, native, two_days)]
         wait_for_dags(running.api, [*(f"reconcile_{name}" for name in streams), BACKFILL, ROLLBACK_DAG, MAINTENANCE])
         yield running
-    finally:
-        running.stop()
 
 
 @pytest.mark.conformance(17)
@@ -107,7 +106,7 @@ def test_a_run_killed_twice_in_each_of_its_steps_publishes_and_seals_its_days_on
 
     read_until(lambda: api.run_state(dag, run) in ENDED, days)
 
-    tasks = {item.task: (item.state, item.tries) for item in api.task_states(dag, run)}
+    tasks = tries_of(api, dag, run)
     assert killer.done == list(kills), tasks
     states = {step.name: ("success", 3) for step in STEPS}
     states |= dict.fromkeys(("approve", "delivery"), ("skipped", 1))  # nothing to ask, and no speed layer
@@ -217,7 +216,7 @@ def test_a_killed_rebuild_and_a_backfill_beside_it_seal_each_day_once_and_whole(
 
     read_until(lambda: {api.run_state(BACKFILL, backfill), api.run_state(dag, run)} <= ENDED, two_days)
 
-    tasks = {item.task: (item.state, item.tries) for item in api.task_states(dag, run)}
+    tasks = tries_of(api, dag, run)
     expected = {"rebuild": ("success", 2), "seal": ("success", 1)}
     assert tries_at_least(tasks, expected) == expected
     of_saturday = f"{SATURDAY}__{backfill}__1"

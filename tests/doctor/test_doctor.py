@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from tests.command_json import valid_result
 from tests.conftest import MakeStream, MakeTopic, Produce
 from tests.doctor.lines import lines, of_state, red
 from tidemark.inspect.doctor import kafka
-from tidemark.installation import PROJECT
+from tidemark.installation import PROJECT, TIDEMARK
 from tidemark.kafka.reach import ReachedCluster, reach
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
@@ -25,7 +24,7 @@ pytestmark = [pytest.mark.services, pytest.mark.conformance(64)]
 
 def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "COLUMNS": "300", "NO_COLOR": "1", "PYTHONPATH": str(PROJECT / "include")}
-    command = [sys.executable, "-c", "from tidemark.cli.app import main; main()", "doctor", *arguments]
+    command = [*TIDEMARK, "doctor", *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 

@@ -4,7 +4,7 @@ A guard that nobody notices needs a test. Name the fewest and cheapest tests: th
 first, then those that need no Spark.
 """
 
-from tests.guards import archive, batch, maintenance, planning, rewritten, security, speed, verify
+from tests.guards import archive, batch, definitions, maintenance, planning, rewritten, security, speed, verify
 from tests.guards.guard import Guard
 
 GUARDS: tuple[Guard, ...] = (
@@ -16,4 +16,5 @@ GUARDS: tuple[Guard, ...] = (
     *speed.GUARDS,
     *verify.GUARDS,
     *security.GUARDS,
+    *definitions.GUARDS,
 )

@@ -15,12 +15,11 @@ import psutil
 from tests.faults import FaultProxy
 from tests.spark_cluster.nodes import SparkCluster, page
 from tests.speed.live import SpeedApp, started
-from tidemark.installation import PROJECT
+from tidemark.installation import PROJECT, TIDEMARK
 from tidemark.settings import Settings, resolve
 from tidemark.stack.files import write_private
 from tidemark.stack.local import LocalStack
 
-TIDEMARK = (sys.executable, "-c", "from tidemark.cli.app import main; main()")
 UI_PAGES = ("jobs", "stages", "storage", "environment", "executors", "SQL", "StreamingQuery")
 SAMPLED_EVERY_S = 0.5
 ENDS_S = 900  # a run starts a dozen JVMs and Pythons, and tries again what a killed worker did

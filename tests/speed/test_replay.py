@@ -5,7 +5,6 @@ import os
 import runpy
 import signal
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +31,7 @@ from tidemark.cli.replay import print_replayed
 from tidemark.core.errors import ConflictError, IncompleteError, PositionError, ServiceError
 from tidemark.core.offsets import TopicPartition
 from tidemark.definitions.stream import Stream
-from tidemark.installation import PROJECT
+from tidemark.installation import PROJECT, TIDEMARK
 from tidemark.kafka.topics import describe_topic
 from tidemark.run import Run
 from tidemark.s3 import ObjectStore
@@ -204,7 +203,7 @@ def test_a_replay_that_was_killed_and_fenced_continues_where_it_was(
     with position(settings, stream) as replayed_until:
         with (tmp_path / "replay.log").open("wb") as log:
             app = subprocess.Popen(
-                [sys.executable, "-c", "from tidemark.cli.app import main; main()", "replay", stream.name],
+                [*TIDEMARK, "replay", stream.name],
                 env={**os.environ, **stack.env, "PYTHONPATH": str(PROJECT / "include")},
                 stdout=log,
                 stderr=subprocess.STDOUT,

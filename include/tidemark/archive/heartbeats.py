@@ -1,4 +1,4 @@
-"""Read a layer's heartbeat where the work can continue without it."""
+"""A layer's last heartbeat, and what to do without one that can be read."""
 
 import logging
 
@@ -11,11 +11,16 @@ _logger = logging.getLogger(__name__)
 
 
 def read_heartbeat(store: ObjectStore, layout: Layout, layer: str) -> Heartbeat | None:
-    """The layer's last heartbeat. None if it never wrote one. None, with a warning, if it does not parse."""
+    """The layer's last heartbeat, None if it never wrote one. Raises FormatError if it does not parse."""
     key = layout.heartbeat_key(layer)
     body = store.get(key)
+    return None if body is None else parse_heartbeat(body, where=f"s3://{store.bucket}/{key}")
+
+
+def readable_heartbeat(store: ObjectStore, layout: Layout, layer: str) -> Heartbeat | None:
+    """As ``read_heartbeat``, for work that can continue without: None, with a warning, if it does not parse."""
     try:
-        return None if body is None else parse_heartbeat(body, where=f"s3://{store.bucket}/{key}")
+        return read_heartbeat(store, layout, layer)
     except FormatError as error:
         _logger.warning("continuing without the heartbeat of the %s layer: %s", layer, error)
         return None

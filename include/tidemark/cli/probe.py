@@ -7,7 +7,7 @@ from tidemark.cli.layers import age_text
 from tidemark.cli.output import duration, open_console, plain
 from tidemark.cli.root import FINE, WRONG
 from tidemark.definitions.stream import load_stream
-from tidemark.inspect.health import read_layer
+from tidemark.inspect.health import LayerHealth, read_layer
 
 
 def print_layer(stack: str | None, name: str, layer: str, *, stale_seconds: float, as_json: bool) -> int:
@@ -22,13 +22,16 @@ def print_layer(stack: str | None, name: str, layer: str, *, stale_seconds: floa
 
         print_result("status", StatusResult(fine=found.alive, layer=layer_row(found)))
     else:
-        beat = found.heartbeat
-        future = found.age_seconds < -stale_seconds
-        age = age_text(found.age_seconds) if future else f"{duration(max(found.age_seconds, 0.0))} ago"
-        state = f"{beat.state}, heartbeat {'from the future, ' if future else ''}{age}" if beat else "never started"
-        if found.unreadable:
-            state = f"heartbeat unreadable: {found.unreadable}"
-        error = f": {beat.error}" if beat and beat.error else ""
-        text = f"{'Yes' if found.alive else 'No'}: {stream} {layer} {state}{error}"
+        text = f"{'Yes' if found.alive else 'No'}: {stream} {layer} {_state(found, stale_seconds)}"
         open_console().print(plain(text, style="green" if found.alive else "red"))
     return FINE if found.alive else WRONG
+
+
+def _state(found: LayerHealth, stale_seconds: float) -> str:
+    beat, seconds = found.heartbeat, found.age_seconds
+    if found.unreadable:
+        return f"heartbeat unreadable: {found.unreadable}"
+    if beat is None:
+        return "never started"
+    age = f"from the future, {age_text(seconds)}" if seconds < -stale_seconds else f"{duration(max(seconds, 0.0))} ago"
+    return f"{beat.state}, heartbeat {age}" + (f": {beat.error}" if beat.error else "")

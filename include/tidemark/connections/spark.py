@@ -59,13 +59,13 @@ def _properties(value: Any) -> Any:
 
 
 def _allowed(conf: dict[str, str]) -> dict[str, str]:
-    for name, text in conf.items():
+    for name, value in conf.items():
         if not name.startswith("spark."):
             raise ValueError(f"{name}: the name of a Spark property begins with 'spark.'")
         reason = next((text for names, text in REFUSED.items() if any(fnmatchcase(name, one) for one in names)), None)
         if reason is not None:
             raise ValueError(f"{name} can't be given: {reason.replace('`', '')}")
-        if has_login(text) or (has_secret_word(name) and not _PLACES.search(name)):
+        if has_login(value) or (has_secret_word(name) and not _PLACES.search(name)):
             raise ValueError(
                 f"{name} can't be given: a secret would stand on command lines; put it into spark-defaults.conf in the"
                 " folder of SPARK_CONF_DIR"

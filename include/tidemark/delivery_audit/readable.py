@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from datetime import date, datetime
 
-from tidemark.archive.heartbeats import read_heartbeat
+from tidemark.archive.heartbeats import readable_heartbeat
 from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.days import day_end
 from tidemark.core.delivery import DayDelivery
@@ -48,7 +48,7 @@ def is_deleted(first: int | None, *, start: int, end: int) -> bool:
 
 def last_ran(store: ObjectStore, layout: Layout) -> datetime | None:
     """When the speed stream last ran, by its heartbeat, in UTC; None without a heartbeat that can be read."""
-    beat = read_heartbeat(store, layout, LAYER)
+    beat = readable_heartbeat(store, layout, LAYER)
     return None if beat is None else beat.time
 
 

@@ -21,7 +21,7 @@ from tidemark.demo.reconcile import reconcile
 from tidemark.demo.show import Show
 from tidemark.demo.source import DAYS, Event, events, parts
 from tidemark.demo.supervise import Supervisor
-from tidemark.installation import EXAMPLE_STREAMS, PROJECT, SPARK_APPS
+from tidemark.installation import EXAMPLE_STREAMS, PROJECT, SPARK_APPS, TIDEMARK
 from tidemark.orchestration.steps import dag_id
 from tidemark.reconcile.results import PLAN, REBUILD, final_plan
 from tidemark.run import Run, run_name
@@ -200,7 +200,7 @@ class Demo:
         self.where_command = f".venv/bin/tidemark {shlex.join(arguments)}"
         self._show.say(self.where_command)
         done = subprocess.run(
-            [sys.executable, "-c", "from tidemark.cli.app import main; main()", *arguments],
+            [*TIDEMARK, *arguments],
             cwd=self._root,
             env={**os.environ, "PYTHONPATH": self.stack.env["PYTHONPATH"], "COLUMNS": str(self._show.console.width)},
             capture_output=True,

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from tidemark.archive.heartbeats import read_heartbeat
 from tidemark.core.errors import FormatError
-from tidemark.core.heartbeat import Heartbeat, parse_heartbeat
+from tidemark.core.heartbeat import Heartbeat
 from tidemark.core.layout import Layout
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
@@ -64,11 +65,9 @@ def _layer(
     stale_seconds: float,
     now: datetime,
 ) -> LayerHealth:
-    key = Layout(prefix=settings.prefix, stream=stream).heartbeat_key(layer)
-    body = store.get(key)
     heartbeat, unreadable = None, None
     try:
-        heartbeat = None if body is None else parse_heartbeat(body, where=f"s3://{store.bucket}/{key}")
+        heartbeat = read_heartbeat(store, Layout(prefix=settings.prefix, stream=stream), layer)
     except FormatError as error:
         unreadable = str(error)
     age = (now - heartbeat.time).total_seconds() if heartbeat else 0.0

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
-from tidemark.archive.heartbeats import read_heartbeat
+from tidemark.archive.heartbeats import readable_heartbeat
 from tidemark.archive.retention import Retention, read_retention
 from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.layout import Layout
@@ -84,7 +84,7 @@ def read_tide(kafka: KafkaConnection, store: ObjectStore, layout: Layout, stream
     The archive itself is not read: what it lacks before the heartbeat's positions, only a saved status shows. Raises
     ServiceError if S3 or Kafka does not answer.
     """
-    beat = read_heartbeat(store, layout, "archive")
+    beat = readable_heartbeat(store, layout, "archive")
     positions = {} if beat is None else dict(beat.positions)
     ends = sealed_ends(store, layout, last_sealed(store, layout, recent=now.date() - _RECENTLY))
 

@@ -53,13 +53,13 @@ def session_conf(settings: Settings, sizes: SparkSizes = DEFAULT_SIZES, layer: L
     Raises ConfigError where ``sizes.conf`` has a property of which Tidemark needs another value.
     """
     needed = needed_conf(settings)
-    secrets = session_secrets(settings)
     for name in sorted(needed.keys() & sizes.conf.keys()):
         if needed[name] != sizes.conf[name]:
+            hidden = needed[name] == PLACEHOLDER
             raise ConfigError(
                 "a Spark property that Tidemark sets",
-                expected="no value here" if name in secrets else needed[name],
-                found=name if name in secrets else f"{name}={sizes.conf[name]}",
+                expected="no value here" if hidden else needed[name],
+                found=name if hidden else f"{name}={sizes.conf[name]}",
                 where="TIDEMARK_SPARK, or spark in the stream's definition",
                 hint="Leave it out; what it says about S3 and catalogs comes from Tidemark's settings",
             )

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tidemark.archive.heartbeats import read_heartbeat
+from tidemark.archive.heartbeats import readable_heartbeat
 from tidemark.core.log_extents import LogExtents, extents_json, parse_extents, widen
 from tidemark.core.offsets import TopicPartition, range_or_none
 from tidemark.core.plan import LogRange
@@ -21,7 +21,7 @@ def record_extents(run: Run, ends: Mapping[TopicPartition, DayEnd]) -> LogExtent
         for log, found in ends.items()
         if (own := range_or_none(found.log_start, found.high_watermark)) is not None
     ]
-    beat = read_heartbeat(run.store, run.layout, "archive")
+    beat = readable_heartbeat(run.store, run.layout, "archive")
     key = run.layout.log_extents_key
 
     def change(body: bytes | None) -> bytes | None:

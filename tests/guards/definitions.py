@@ -1,0 +1,98 @@
+"""Guards of what people write: wrong definitions are refused, by name, and stop nothing else."""
+
+from tests.guards.guard import Guard
+
+GUARDS = (
+    Guard(
+        name="no-random-schedule",
+        promise="A schedule means the same times in every process.",
+        path="include/tidemark/definitions/values.py",
+        old="    if drawn := _CRON_DRAWN.search(value):",
+        new="    if drawn := None:",
+        tests=("tests/test_streams.py::test_a_wrong_value_is_named_with_what_is_allowed_and_what_was_found",),
+    ),
+    Guard(
+        name="unknown-key-refused",
+        promise="A key that a definition cannot have is refused, and not passed over.",
+        path="include/tidemark/definitions/yaml_file.py",
+        old="tuple(_without_unknown(node, schema, schema, ()))",
+        new="tuple(_without_unknown(node, schema, schema, ()))[:0]",
+        tests=("tests/test_streams.py::test_an_unknown_key_is_refused_with_the_keys_its_level_allows",),
+    ),
+    Guard(
+        name="key-given-twice",
+        promise="A key that is given twice is refused; YAML's reader would take the last one.",
+        path="include/tidemark/definitions/yaml_file.py",
+        old="if key in mapping:",
+        new="if False:",
+        tests=("tests/test_streams.py::test_text_that_is_not_yaml_is_said_to_be_that_on_one_line",),
+    ),
+    Guard(
+        name="definition-name-checked",
+        promise="A definition's name is checked before paths, keys and Airflow's ids are made of it.",
+        path="include/tidemark/definitions/stream.py",
+        old="        _NAME.validate_python(name)\n",
+        new="        pass\n",
+        tests=("tests/test_bad_definitions.py::test_a_name_is_checked_before_anything_is_made_of_it",),
+    ),
+    Guard(
+        name="definition-size",
+        promise="A definition that is too large is refused unread.",
+        path="include/tidemark/definitions/yaml_file.py",
+        old="            data = file.read(bytes_max + 1)\n",
+        new="            data = file.read()[:bytes_max]\n",
+        tests=("tests/test_bad_definitions.py::test_a_file_of_50_mb_is_refused_unread",),
+    ),
+    Guard(
+        name="definition-bounds",
+        promise="Aliases, deep nesting and too many values are refused before anything is built of them.",
+        path="include/tidemark/definitions/yaml_file.py",
+        old="        _require_bounded(text, path)\n",
+        new="",
+        tests=(
+            "tests/test_bad_definitions.py::test_aliases_deep_nesting_and_too_many_values_are_refused_unread[keys]",
+        ),
+    ),
+    Guard(
+        name="unknown-value-unread",
+        promise="The value of an unknown key is not looked into.",
+        path="include/tidemark/definitions/yaml_file.py",
+        old="        node.value = [(key, value) for key, value in pairs if _text(key) in known]\n",
+        new="",
+        tests=("tests/test_bad_definitions.py::test_an_unknown_key_is_refused_before_its_value_is_looked_into",),
+    ),
+    Guard(
+        name="definition-conversion",
+        promise="A value that YAML's converters refuse is named with its line, and ends in no traceback.",
+        path="include/tidemark/definitions/yaml_file.py",
+        old="        except Exception as error:  # PyYAML's",
+        new="        except MemoryError as error:  # PyYAML's",
+        tests=(
+            "tests/test_bad_definitions.py::test_a_value_that_yaml_cannot_convert_names_file_line_and_reason[month 13]",
+        ),
+    ),
+    Guard(
+        name="definition-last-resort",
+        promise="Whatever goes wrong with one definition is an error of that one.",
+        path="include/tidemark/definitions/stream.py",
+        old="    except Exception as error:  # one definition",
+        new="    except MemoryError as error:  # one definition",
+        tests=("tests/test_bad_definitions.py::test_whatever_else_is_wrong_with_one_definition_is_caught_for_it",),
+    ),
+    Guard(
+        name="check-last-resort",
+        promise="A stream whose check fails leaves the checks of other streams.",
+        path="include/tidemark/cli/streams.py",
+        old="            except Exception as error:  # noqa: BLE001 - the other",
+        new="            except MemoryError as error:  # the other",
+        tests=("tests/test_bad_definitions.py::test_a_stream_that_cannot_be_checked_leaves_the_check_of_others",),
+    ),
+    Guard(
+        name="dag-last-resort",
+        promise="A definition that Airflow refuses leaves the DAGs of other streams.",
+        path="include/tidemark_airflow/reconcile_dag.py",
+        old="    except Exception as error:  # one stream",
+        new="    except MemoryError as error:  # one stream",
+        tests=("tests/dags/test_dags.py::test_a_definition_that_airflow_refuses_has_a_dag_that_says_why",),
+    ),
+)
