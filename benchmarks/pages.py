@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from tidemark.core.day_summary import month_json, summarise
 from tidemark.core.heartbeat import Heartbeat
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import TopicPartition
+from tidemark.core.outcome import Outcome
 from tidemark.core.seal import Seal, parse_seal
 from tidemark.definitions.stream import Stream, load_stream
 from tidemark.inspect.saved_status import save_status
@@ -179,7 +180,8 @@ def report(settings: Settings, name: str, day: date, now: datetime) -> None:
     verdict = {"status": "complete", "title": f"{day} is complete", "sentences": ["Everything is proven."]}
     found = {"run": run, "verdict": verdict, "days": [{"day": str(day)}], "unchanged": []}
     result = {**found, "generated_at": now.isoformat(), "html_key": layout.run_key(run, "report.html")}
-    store.put(layout.run_key(run, "report.json"), json.dumps({"result": result}).encode())
+    outcome = Outcome(started_at=now.isoformat(), seconds=1.0, status="ok", error=None, result=result)
+    store.put(layout.run_key(run, "report.json"), json.dumps(asdict(outcome)).encode())
     store.put(layout.last_run_key, run.encode())
 
 
