@@ -108,6 +108,20 @@ def test_a_file_of_variables_comes_before_the_toml_file_and_the_local_stacks_is_
     assert resolve(variables=alone).settings.bucket == "of-the-stack"
 
 
+def test_a_deployments_settings_are_not_mixed_with_a_local_stack_in_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    stack = tmp_path / ".tidemark" / "local" / "stack.env"
+    stack.parent.mkdir(parents=True)
+    stack.write_text("TIDEMARK_S3_ENDPOINT='http://127.0.0.1:9'\nTIDEMARK_PREFIX='local'\n", encoding="utf-8")
+    found = resolve(variables=LEAST)
+    assert (found.settings.s3_endpoint, found.sources["s3_endpoint"]) == (None, "default")
+    assert found.settings.prefix != "local"
+    named = resolve(variables={**LEAST, "TIDEMARK_ENV_FILE": str(stack)})
+    assert named.settings.prefix == "local"
+
+
 @pytest.mark.conformance(29)
 @pytest.mark.parametrize(
     ("change", "variables", "message"),

@@ -17,6 +17,7 @@ ENV_FILE_VARIABLE = f"{PREFIX}ENV_FILE"
 CONFIG_VARIABLE = f"{PREFIX}CONFIG"
 PROFILE_VARIABLE = f"{PREFIX}PROFILE"
 OWN_VARIABLES = (ENV_FILE_VARIABLE, CONFIG_VARIABLE, PROFILE_VARIABLE)
+BUCKET_VARIABLE = f"{PREFIX}BUCKET"  # the one setting without a default that every deployment has
 LOCAL_STACK = ".tidemark/local/stack.env"
 
 Lookup = Callable[[str], AirflowConnection | None]
@@ -36,10 +37,14 @@ def variable(name: str) -> str:
 
 
 def env_file(variables: Mapping[str, str]) -> Path | None:
-    """The file with more variables: the named one; else the local stack's, if there is no TOML file; None without."""
+    """The file with more variables: the named one, or the local stack's, or none.
+
+    The local stack's is read only if the variables name no deployment. Otherwise a command would mix the settings of
+    two deployments, depending on the folder that it is started in.
+    """
     text = variables.get(ENV_FILE_VARIABLE)
     if text is None:
-        text = "" if variables.get(CONFIG_VARIABLE) else LOCAL_STACK
+        text = "" if variables.get(CONFIG_VARIABLE) or variables.get(BUCKET_VARIABLE) else LOCAL_STACK
     return Path(text) if text else None
 
 
