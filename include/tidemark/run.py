@@ -12,10 +12,10 @@ from typing import Self, TypeVar
 
 from tidemark.connections.spark import SparkSizes
 from tidemark.core.codec import decode, encode
-from tidemark.core.errors import FormatError, IncompleteError, ServiceError, TidemarkError
+from tidemark.core.errors import FormatError, IncompleteError, ServiceError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import canonical_json, digest
-from tidemark.core.masking import masked_failures
+from tidemark.core.masking import failure_text, masked_failures
 from tidemark.core.outcome import Attempt, Outcome, RunStep
 from tidemark.definitions.stream import Stream, load_stream
 from tidemark.logs import log_context
@@ -138,8 +138,7 @@ class Run:
                 with masked_failures(personal=self.stream.has_personal):
                     yield attempt
             except BaseException as error:
-                kind = type(error).__name__
-                failed = outcome(str(error) if isinstance(error, TidemarkError) else f"{kind}: {error}", kind)
+                failed = outcome(failure_text(error), type(error).__name__)
                 try:
                     self.save(step, failed)
                 except ServiceError as unsaved:

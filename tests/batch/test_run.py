@@ -68,7 +68,10 @@ def test_a_failed_step_is_saved_with_its_error_and_its_result_so_far_and_raises(
 def test_a_retry_replaces_the_failed_attempt(log: Log) -> None:
     run = log.run()
     with pytest.raises(RuntimeError), run.step(WAIT):
-        raise RuntimeError("executor lost")
+        raise RuntimeError("executor lost\nat https://ada:s3cret@host")
+    saved = run.outcome(WAIT)
+    assert saved is not None
+    assert (saved.kind, saved.error) == ("RuntimeError", "RuntimeError: executor lost\\nat https://•••@host")
     with run.step(WAIT) as attempt:
         attempt.result = WaitResult(ready=True, waited_seconds=5.0)
     assert run.require(WAIT).waited_seconds == 5

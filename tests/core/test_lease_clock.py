@@ -8,9 +8,10 @@ import pytest
 
 from tests.core.memory import Memory
 from tidemark.core.days import micros
+from tidemark.core.errors import ConflictError
 from tidemark.core.layout import Layout
 from tidemark.reconcile import lease
-from tidemark.reconcile.lease import read_holder, take
+from tidemark.reconcile.lease import holding, read_holder, release, take
 from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 
@@ -44,3 +45,24 @@ def test_a_lease_is_held_only_by_a_renewal_within_half_an_hour_of_now(
     assert (read_holder(cast("ObjectStore", store), LAYOUT, NOW) is not None) is held
     holder = take(run(store, "second"))
     assert (holder.run if holder else None) == ("first" if held else None)
+
+
+def test_a_run_that_a_paused_dag_keeps_for_a_week_holds_up_no_command_and_then_continues(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = Memory()
+    paused, other, command = (run(store, name) for name in ("paused", "other", "command"))
+    monkeypatch.setattr(lease, "_now", lambda: micros(NOW))
+    assert take(paused) is None
+    monkeypatch.setattr(lease, "_now", lambda: micros(NOW + timedelta(days=7)))
+    in_airflow = take(other, lambda _: False)  # Airflow knows that the paused run has not ended
+    assert in_airflow is not None
+    assert in_airflow.run == "paused"
+    assert take(command) is None
+    with pytest.raises(ConflictError, match="found run command"), holding(paused):
+        pass
+    release(command)
+    with holding(paused):
+        holder = read_holder(cast("ObjectStore", store), LAYOUT, NOW + timedelta(days=7))
+        assert holder is not None
+        assert holder.run == "paused"

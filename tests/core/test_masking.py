@@ -5,7 +5,7 @@ import traceback
 import pytest
 
 from tidemark.core.errors import ConfigError, ServiceError
-from tidemark.core.masking import masked_addresses, masked_cause, masked_failures
+from tidemark.core.masking import failure_text, masked_addresses, masked_cause, masked_failures
 
 CAST = (
     "org.apache.spark.SparkNumberFormatException: [CAST_INVALID_INPUT] The value 'ada@example.org' of the type"
@@ -48,6 +48,26 @@ def test_a_masked_cause_names_the_class_and_sparks_condition_and_no_value(text: 
 def test_addresses_in_an_error_lose_their_logins_and_parameters(text: str, expected: str | None) -> None:
     masked = masked_addresses(text)
     assert masked == (expected or text.replace("key=ada&x=1", "•••"))
+
+
+@pytest.mark.conformance(29)
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ConfigError("a key is wrong", found="x"), "a key is wrong: found x"),
+        (
+            LookupError("https://ada:s3cret@host/a?sig=s3cret refused\nas 403"),
+            "LookupError: https://•••@host/a?••• refused\\nas 403",
+        ),
+        (KeyboardInterrupt(), "KeyboardInterrupt: "),
+        (ValueError("x" * 2_000), "ValueError: " + "x" * 999 + "…"),
+    ],
+)
+def test_the_kept_text_of_an_unexpected_error_is_one_line_without_logins(error: BaseException, expected: str) -> None:
+    assert failure_text(error) == expected
+    assert failure_text(error, named=True).removeprefix(f"{type(error).__name__}: ") == expected.removeprefix(
+        f"{type(error).__name__}: "
+    )
 
 
 def test_an_unexplained_error_of_personal_rows_is_raised_without_its_text_and_without_its_cause() -> None:

@@ -20,6 +20,22 @@ GUARDS = (
         tests=("tests/test_sources.py::test_a_wrong_file_is_explained_by_its_line_and_without_values",),
     ),
     Guard(
+        name="deployments-not-mixed",
+        promise="The settings of a deployment are not completed by those of a local stack in the folder.",
+        path="include/tidemark/connections/sources.py",
+        old=" or variables.get(BUCKET_VARIABLE)",
+        new="",
+        tests=("tests/test_sources.py::test_a_deployments_settings_are_not_mixed_with_a_local_stack_in_the_folder",),
+    ),
+    Guard(
+        name="unexpected-error-bounded",
+        promise="The kept text of an unexpected error is one bounded line without logins.",
+        path="include/tidemark/core/masking.py",
+        old="    return name + excerpt(masked_addresses(str(error)), _FAILURE_CHARACTERS_MAX)",
+        new="    return name + str(error)",
+        tests=("tests/core/test_masking.py::test_the_kept_text_of_an_unexpected_error_is_one_line_without_logins",),
+    ),
+    Guard(
         name="parsing-follows-no-reference",
         promise="Parsing a DAG needs none of the secrets that the file of settings refers to.",
         path="include/tidemark/connections/config_file.py",

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tidemark.core.errors import ServiceError, TidemarkError
+from tidemark.core.text import excerpt
 
 MASK = "•••"
+_FAILURE_CHARACTERS_MAX = 1_000
 _CLASS = re.compile(r"((?:[A-Za-z_]\w*\.)*\w*(?:Exception|Error))(?=$|[:\s])(?::\s*)?")
 # Spark's name for a kind of error. In a text of others, it may be a part of a value.
 _CONDITION = re.compile(r"\[[A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*\]")
@@ -22,6 +24,19 @@ _PARAMETERS = re.compile(r"[?#]\S*=\S*")
 def masked_addresses(text: str) -> str:
     """An error's text without logins and parameters in its URLs. A password may contain any character but a space."""
     return _PARAMETERS.sub(f"?{MASK}", _LOGIN.sub(f"//{MASK}@", _IN_DOUBT.sub(f"//{MASK}", text)))
+
+
+def failure_text(error: BaseException, *, named: bool = False) -> str:
+    """The text of a failure where it is kept or sent: in a step's outcome, a report, a heartbeat, lineage.
+
+    An error of Tidemark is whole, after its class if ``named``. An error of others is always named. Its text is on one
+    line, bounded, and without logins: it may quote a record of any size, or an address with its password. The process's
+    log has all of it.
+    """
+    name = f"{type(error).__name__}: "
+    if isinstance(error, TidemarkError):
+        return f"{name if named else ''}{error}"
+    return name + excerpt(masked_addresses(str(error)), _FAILURE_CHARACTERS_MAX)
 
 
 def masked_cause(text: str) -> str:

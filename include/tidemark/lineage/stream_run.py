@@ -6,6 +6,7 @@ from functools import partial
 from uuid import uuid4
 
 from tidemark.core.errors import DisplacedError
+from tidemark.core.masking import failure_text
 from tidemark.definitions.stream import Stream
 from tidemark.lineage.datasets import stream_job
 from tidemark.lineage.emit import configured, emitter
@@ -41,7 +42,7 @@ class StreamLineage:
             self._send("COMPLETE")
         else:
             state: State = "ABORT" if isinstance(error, DisplacedError) else "FAIL"
-            self._send(state, error=f"{type(error).__name__}: {error}")
+            self._send(state, error=failure_text(error, named=True))
         if configured():
             emitter().flush()
 

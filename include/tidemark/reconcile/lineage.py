@@ -14,6 +14,7 @@ from uuid import NAMESPACE_URL, uuid4, uuid5
 
 from tidemark.core.days import day_end, day_start
 from tidemark.core.errors import TidemarkError
+from tidemark.core.masking import failure_text
 from tidemark.core.outcome import Attempt, RunStep
 from tidemark.lineage.datasets import CheckResult, Column, Dataset, LineageJob, TableFacts, archive, source, table
 from tidemark.lineage.emit import configured, emitter
@@ -62,7 +63,7 @@ def step_with_lineage(run: Run, step: RunStep[T]) -> Iterator[Attempt[T]]:
         with run.step(step) as seen:
             yield seen
     except BaseException as error:
-        send("FAIL", partial(step_data, run, step, seen and seen.result), error=_text(error))
+        send("FAIL", partial(step_data, run, step, seen and seen.result), error=failure_text(error))
         raise
     else:
         send("COMPLETE", partial(step_data, run, step, seen.result))
@@ -204,10 +205,6 @@ def _step_ancestors(run: Run) -> Ancestors:
     """Airflow's task, where it says who it is; else the run as a whole."""
     whole = _whole(run)
     return given_ancestors() or Ancestors(parent=whole, root=whole)
-
-
-def _text(error: BaseException) -> str:
-    return str(error) if isinstance(error, TidemarkError) else f"{type(error).__name__}: {error}"
 
 
 def _by_table(run: Run, own: int | None, quarantine: int | None) -> dict[str, int | None]:

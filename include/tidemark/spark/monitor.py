@@ -12,6 +12,7 @@ from tidemark.core.errors import DisplacedError, FormatError, ServiceError
 from tidemark.core.heartbeat import Heartbeat, State, parse_heartbeat
 from tidemark.core.layout import Layout
 from tidemark.core.log_extents import LogExtents, widen
+from tidemark.core.masking import failure_text
 from tidemark.core.offsets import OffsetRange
 from tidemark.core.plan import LogRange
 from tidemark.definitions.stream import Stream
@@ -94,11 +95,11 @@ class Monitor:
         self._lineage.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if kind is None:
+    def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if error is None:
             self._write("stopped")
         elif not isinstance(error, DisplacedError):  # the heartbeat is the other writer's now
-            self._write("failed", f"{kind.__name__}: {error}")
+            self._write("failed", failure_text(error, named=True))
         self._lineage.end(error)
         self._telemetry.close()
 
