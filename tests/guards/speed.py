@@ -132,6 +132,26 @@ GUARDS = (
         tests=("tests/speed/test_transactions.py::test_a_failed_attempts_dead_letters_are_not_visible",),
     ),
     Guard(
+        name="dead-letter-fits",
+        promise="A dead letter that is too large for its topic goes there with its coordinates only.",
+        path="include/tidemark/speed/output.py",
+        old='.when(whole, F.col("source.value"))',
+        new='.otherwise(F.col("source.value"))',
+        tests=(
+            "tests/speed/test_output.py::test_a_dead_letter_too_large_for_its_topic_has_its_coordinates_and_reason_only",
+        ),
+    ),
+    Guard(
+        name="refused-time-replaced",
+        promise="A record whose timestamp the topic refuses is delivered with the time of its delivery.",
+        path="include/tidemark/speed/exactly_once/row_records.py",
+        old="np.where(too_early | too_late, 0, times)",
+        new="times",
+        tests=(
+            "tests/speed/test_delivery_errors.py::test_a_record_whose_time_the_topic_refuses_gets_that_of_its_delivery",
+        ),
+    ),
+    Guard(
         name="source-header",
         promise="Every record that is delivered exactly once names the source record it was made from.",
         path="include/tidemark/speed/headers.py",

@@ -252,10 +252,11 @@ class Delivery:
         for out, at in copies:
             if any(out is item for item in lives):
                 continue
-            same = (out.key, out.value) == (source.key, source.value)
+            bare = out.exception == "without_value"  # its coordinates only
+            same = (out.key, out.value) == ((None, None) if bare else (source.key, source.value))
             due = not out.on_live and same
             if good:
-                due = due and (at < self.replayed_until if lives else out.exception == "too_large")
+                due = due and (at < self.replayed_until if lives else bare or out.exception == "too_large")
             if due:
                 attempts[out.attempt] += 1
                 continue

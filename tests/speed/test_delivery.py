@@ -74,6 +74,8 @@ def copies(log: Delivery, source: Source, dice: random.Random) -> list[Out]:
             [right, wrong],
             [replace(letter, exception="too_large")],
             [replace(letter, exception="too_large"), replace(letter, exception="too_large")],
+            [replace(letter, exception="without_value", key=None, value=None)],
+            [replace(letter, exception="without_value")],
             [letter, right],
             [letter, replace(letter, attempt=1), replace(letter, attempt=2), right],
             [letter, letter, right, right],

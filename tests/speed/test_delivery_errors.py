@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -9,7 +10,19 @@ import pyarrow as pa
 import pytest
 
 from tests.conftest import MakeTopic, unique
-from tests.speed.delivering import LOG, MakeSink, batch, delivered, marker, numbered, row, set_marker, span, values
+from tests.speed.delivering import (
+    LOG,
+    MakeSink,
+    batch,
+    delivered,
+    marker,
+    messages,
+    numbered,
+    row,
+    set_marker,
+    span,
+    values,
+)
 from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.errors import ConfigError, ConflictError, FormatError, PositionError, ServiceError
 from tidemark.kafka.topics import describe_topic, ensure_topic
@@ -17,6 +30,8 @@ from tidemark.settings import Settings
 from tidemark.speed.exactly_once.marker import Marker, ensure_markers
 from tidemark.speed.exactly_once.transactions import deliver
 from tidemark.stack.local import LocalStack
+
+DAY_US = 86_400_000_000
 
 
 def test_a_marker_outside_the_batch_stops_delivery_until_it_is_set(make_topic: MakeTopic, make_sink: MakeSink) -> None:
@@ -103,6 +118,24 @@ def test_a_too_large_record_is_named_with_many_records_in_flight_after_it(
     with pytest.raises(ConfigError, match=r"found 20000 bytes.*source-2 offset 20\]"):
         deliver([batch(rows)], span(0, 100, first=True), sink)
     assert values(sink.kafka.servers, live) == []
+
+
+@pytest.mark.conformance(72)
+def test_a_record_whose_time_the_topic_refuses_gets_that_of_its_delivery(
+    make_topic: MakeTopic, make_sink: MakeSink
+) -> None:
+    live = make_topic(message_timestamp_before_max_ms="86400000", message_timestamp_after_max_ms="3600000")
+    sink = make_sink()
+    now_us = time.time_ns() // 1000
+    times = [now_us - 2 * DAY_US, now_us - 3600 * 1_000_000, now_us + 3500 * 1_000_000, now_us + 2 * DAY_US]
+    rows = [row(live, offset, timestamp=moment) for offset, moment in enumerate(times)]
+    with pytest.raises(ConfigError, match=r"refuses the timestamp of a record: .*source-2 offset [03]\]"):
+        deliver([batch(rows)], span(0, 4, first=True), sink)
+    limited = replace(sink, before_ms=86_400_000, after_ms=3_600_000)
+    deliver([batch(rows)], span(0, 4, first=True), limited)
+    found = [item.timestamp()[1] for item in messages(sink.kafka.servers, live)]
+    assert found[1:3] == [moment // 1000 for moment in times[1:3]]
+    assert all(now_us // 1000 <= found[number] < now_us // 1000 + 600_000 for number in (0, 3))
 
 
 def test_small_records_are_not_refused_for_the_size_of_their_batch(make_topic: MakeTopic, make_sink: MakeSink) -> None:

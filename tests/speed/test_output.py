@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from pyspark.errors import SparkRuntimeException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -120,15 +119,25 @@ def test_a_record_goes_to_the_live_topic_only_if_it_is_within_the_limit(
     assert f"max.message.bytes {sizes[2] - 1} of live" in headers(large)["reason"]
 
 
-def test_a_record_too_large_for_both_topics_fails_with_its_place_and_size(spark: SparkSession) -> None:
-    values: list[bytes | None] = [b'{"n":7}', b"x" * 5_000]
-    problem = (
-        r"a record is too large for both output topics: partition 3 offset 1 of source is a dead letter of up to"
-        r" 5\d\d\d bytes,"
-        r" and max\.message\.bytes of dead is 5000"
-    )
-    with pytest.raises(SparkRuntimeException, match=problem):
-        sent(spark, stream(speed=TOPICS), values, RecordLimits(live=1_000_000, dead_letter=5_000))
+@pytest.mark.conformance(72)
+def test_a_dead_letter_too_large_for_its_topic_has_its_coordinates_and_reason_only(spark: SparkSession) -> None:
+    values: list[bytes | None] = [b'{"n":7}', b"x" * 5_000, b'{"n":13}', b'{"n":1, "text":"%s"}' % (b"y" * 5_000)]
+    limits = RecordLimits(live=1_000, dead_letter=5_000)
+    good, undecodable, rejected, large = sent(spark, stream("n INT, text STRING", speed=TOPICS), values, limits)
+    assert (good.topic, headers(rejected)["exception"]) == ("live", "rejected")
+    for letter, why in (
+        (undecodable, "the value is not one JSON object"),
+        (large, r"a record of up to 5\d\d\d bytes may be larger than max\.message\.bytes 1000 of live"),
+    ):
+        assert (letter.topic, letter.key, letter.value, letter._good) == ("dead", None, None, False)
+        found = headers(letter)
+        assert list(found) == ["source", "timestamp", "stream", "reason", "exception", "attempt"]
+        assert (found["source"], found["exception"]) == (f"source:an id:3:{letter.source_offset}", "without_value")
+        left_out = (
+            r"without key, value and headers: the dead letter would have up to 5\d\d\d bytes, and max\.message\.bytes"
+        )
+        assert re.fullmatch(rf"{why}; {left_out} of dead is 5000", found["reason"])
+        assert wire_bytes(letter) < 1_000
 
 
 def test_a_delivered_record_names_its_source_record() -> None:
@@ -146,10 +155,11 @@ def test_a_delivered_record_names_its_source_record() -> None:
 
 def test_coordinates_of_a_batch_equal_those_of_the_jvm(spark: SparkSession) -> None:
     wanted = stream(speed=TOPICS)
-    values: list[bytes | None] = [b'{"n":7}', b"{", b'{"n":13}', b"{}"]
+    values: list[bytes | None] = [b'{"n":7}', b"{", b'{"n":13}', b"{}", b"x" * 5_000]
     rows = classify(records(kafka_rows(spark, values, TIME), wanted), wanted, rejecting_13)
-    by_jvm, bare = (output(rows, wanted, "an id", record_limits=LIMITS, with_coordinates=one) for one in (True, False))
+    limits = RecordLimits(live=1_000_000, dead_letter=5_000)
+    by_jvm, bare = (output(rows, wanted, "an id", record_limits=limits, with_coordinates=one) for one in (True, False))
     log = TopicPartition(topic=wanted.topic, topic_id="an id", partition=3)
     (batch,) = bare.toArrow().combine_chunks().to_batches()
     assert add_coordinates(batch, log, wanted.name, wanted.version).to_pylist() == by_jvm.toArrow().to_pylist()
-    assert [len(row.headers) for row in bare.collect()] == [0, 3, 3, 0]
+    assert [len(row.headers) for row in bare.collect()] == [0, 3, 3, 0, 3]

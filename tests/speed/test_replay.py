@@ -131,6 +131,7 @@ def test_good_records_are_published_once_and_the_rest_waits_for_the_next_replay(
             letter(stream, ours, (0, 11), b'{"n":4}', source=f"{stream.topic}:{ours}:many:11"),
             letter(stream, ours, (0, 11), b'{"n":5}', stream="another:1"),
             letter(stream, "A-topic-of-before", (0, 11), b'{"n":6}'),
+            letter(stream, ours, (0, 9), None, key=None, exception="without_value"),
         ],
     )
 
@@ -144,10 +145,11 @@ def test_good_records_are_published_once_and_the_rest_waits_for_the_next_replay(
             offset=6,
             found=f"topic {stream.topic} with id A-topic-of-before",
         ),
+        NotOurs(kind="without_value", count=1, partition=0, offset=7, found="source partition 0 offset 9"),
     )
     first = replay(stream, settings, spark)
     assert first == Replayed(
-        plans=(1,), read=10, published=1, dead_again=2, duplicates=2, not_ours=5, kinds=kinds, transactions=2
+        plans=(1,), read=11, published=1, dead_again=2, duplicates=2, not_ours=6, kinds=kinds, transactions=2
     )
     live = published(settings, stream)
     assert {at: json.loads(item.value or b"") for at, item in live.items()} == {(0, 10): {"n": 1}}

@@ -27,12 +27,15 @@ from tidemark.speed.topics import (
 DAY_MS = 86_400_000
 SOUND = {
     "cleanup.policy": "delete",
+    "max.message.bytes": "1048588",
+    "message.timestamp.after.max.ms": "3600000",
     "message.timestamp.before.max.ms": "9223372036854775807",
     "message.timestamp.type": "CreateTime",
     "min.insync.replicas": "2",
     "retention.ms": str(7 * DAY_MS),
     "unclean.leader.election.enable": "false",
 }
+SOURCE = Topic(name="source", replicas=3, config=SOUND)
 
 
 def at(brokers: Cluster, settings: Settings) -> Settings:
@@ -174,18 +177,29 @@ def test_durability_findings_by_brokers_replicas_and_in_sync_replicas(
         ({"message.timestamp.type": "LogAppendTime"}, False, False, []),
         ({"message.timestamp.type": "LogAppendTime"}, False, True, ["message.timestamp.type"]),
         ({"message.timestamp.before.max.ms": "3600000"}, False, True, ["message.timestamp.before.max.ms"]),
+        ({"message.timestamp.before.max.ms": "3600000"}, False, False, []),
+        ({"message.timestamp.after.max.ms": "3599999"}, False, True, ["message.timestamp.after.max.ms"]),
+        ({"message.timestamp.after.max.ms": "9223372036854775807"}, False, True, []),
     ],
 )
 def test_dangerous_settings_of_a_live_topic(
     config: dict[str, str], *, keyed: bool, exactly_once: bool, expected: list[str]
 ) -> None:
     topic = Topic(name="t", replicas=3, config={**SOUND, **config})
-    assert [item.setting for item in live_topic(topic, THREE, keyed=keyed, exactly_once=exactly_once)] == expected
+    found = live_topic(topic, THREE, SOURCE, keyed=keyed, exactly_once=exactly_once)
+    assert [item.setting for item in found] == expected
 
 
 def test_a_compacted_dead_letter_topic_is_a_finding() -> None:
     topic = Topic(name="t", replicas=3, config={**SOUND, "cleanup.policy": "compact"})
-    assert [item.setting for item in dead_letter_topic(topic, THREE, exactly_once=False)] == ["cleanup.policy"]
+    assert [item.setting for item in dead_letter_topic(topic, THREE, SOURCE, exactly_once=False)] == ["cleanup.policy"]
+
+
+def test_a_dead_letter_topic_with_a_smaller_limit_than_the_source_is_a_finding() -> None:
+    topic = Topic(name="t", replicas=3, config={**SOUND, "max.message.bytes": "1048587"})
+    (found,) = dead_letter_topic(topic, THREE, SOURCE, exactly_once=False)
+    assert (found.setting, found.found, found.expected) == ("max.message.bytes", "1048587", "at least 1114124")
+    assert dead_letter_topic(topic, THREE, None, exactly_once=True) == []  # the source can't be read
 
 
 def test_exactly_once_needs_are_checked_against_the_weakest_broker() -> None:

@@ -17,6 +17,7 @@ _KINDS = {
     "unmarked": "without Tidemark's headers, or with broken ones",
     "other_stream": "of another stream",
     "other_log": "of another or a recreated source topic",
+    "without_value": "too large for the dead-letter topic: only the archive has the record",
 }
 
 

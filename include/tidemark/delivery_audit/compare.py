@@ -25,7 +25,7 @@ from tidemark.spark.decode import REASON
 from tidemark.spark.kafka_source import read_ranges
 from tidemark.spark.process import classify, load_transform
 from tidemark.spark.session import ROWS_PER_TASK
-from tidemark.speed.headers import SOURCE_PATTERN, STREAM_PATTERN
+from tidemark.speed.headers import SOURCE_PATTERN, STREAM_PATTERN, WITHOUT_VALUE
 from tidemark.speed.output import live_record
 
 HOUR_US = timedelta(hours=1) // timedelta(microseconds=1)
@@ -134,7 +134,8 @@ def _delivered(spark: SparkSession, stream: Stream, settings: Settings, span: Ti
         F.when(attempt.rlike(_ATTEMPT_DIGITS), attempt.try_cast("bigint")).otherwise(F.lit(0)).alias("attempt"),
         F.coalesce(_part("stream", STREAM_PATTERN, 1) != stream.name, F.lit(False)).alias("other_stream"),
         F.coalesce(_part("stream", STREAM_PATTERN, 2) == str(stream.version), F.lit(False)).alias("this_version"),
-        F.coalesce(_header("exception") == "too_large", F.lit(False)).alias("too_large"),
+        F.coalesce(_header("exception").isin("too_large", WITHOUT_VALUE), F.lit(False)).alias("too_large"),
+        F.coalesce(_header("exception") == WITHOUT_VALUE, F.lit(False)).alias("without_value"),
         F.when(timestamp.rlike(_MS_DIGITS), timestamp.try_cast("bigint") * 1000).otherwise(own_us).alias("claimed_us"),
         _content(F.col("key"), F.col("value")).alias("content"),
     )
@@ -201,7 +202,9 @@ def _compared(both: DataFrame) -> DataFrame:
     rows = both.select("*", F.max("row").over(group).alias("truth"), is_row.alias("is_row"))
     truth = F.col("truth")
     expected = ~is_row & F.coalesce(truth["in_span"], F.lit(False))
-    same = F.col("content") == F.when(F.col("on_live"), truth["live"]).otherwise(truth["dead"])
+    # A dead letter that was too large for its topic has no content to compare.
+    dead = F.when(F.col("without_value"), _content(*(F.lit(None).cast("binary"),) * 2)).otherwise(truth["dead"])
+    same = F.col("content") == F.when(F.col("on_live"), truth["live"]).otherwise(dead)
     rows = rows.select(
         "*",
         expected.alias("expected"),

@@ -42,8 +42,6 @@ _SETTINGS = re.compile(r' If necessary set "[\w.]+" to "\w+" to bypass this erro
 # Where a column's expression was written, and the frames of a Python function that raised.
 _CALLED_FROM = re.compile(r"was called from\n(.+?):(\d+)$", re.MULTILINE)
 _FRAME = re.compile(r'File "(.+?)", line (\d+)')
-# Spark raises this platform's own error of a row (``tidemark.speed.output``) like one of the transformation.
-TOO_LARGE_FOR_BOTH = "a record is too large for both output topics"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +156,7 @@ def _said(error: Exception) -> str:
 def fails_on_a_row(error: Exception) -> bool:
     """Whether Spark's error is of a row's value or of a function of the user: not of the machine, a file or ours."""
     text = _said(error)
-    if _OURS.search(text) or _UNREAD_FILE.search(text) or TOO_LARGE_FOR_BOTH in text:
+    if _OURS.search(text) or _UNREAD_FILE.search(text):
         return False
     return bool(_OF_ROWS.search(text)) and not _OF_MACHINE.match(cause_line(text))
 

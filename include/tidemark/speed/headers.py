@@ -9,6 +9,8 @@ from tidemark.core.offsets import TopicPartition
 # Each name follows "tidemark.". Dead letters have the second group too, after the first.
 HEADERS = ("source", "timestamp", "stream")
 DEAD_LETTER_HEADERS = ("reason", "exception", "attempt")
+# ``tidemark.exception`` of a dead letter that was too large for its topic: it has its coordinates only.
+WITHOUT_VALUE = "without_value"
 
 # ``tidemark.source``: topic, topic id, partition, offset. No part can contain a colon.
 SOURCE_PATTERN = r"^([a-zA-Z0-9._-]{1,249}):([a-zA-Z0-9_-]{1,64}):([0-9]{1,10}):([0-9]{1,19})$"

@@ -10,9 +10,8 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 from tidemark.core.errors import ConfigError
 from tidemark.definitions.stream import Stream
 from tidemark.spark.decode import REASON
-from tidemark.spark.failures import TOO_LARGE_FOR_BOTH
 from tidemark.spark.process import PLATFORM_COLUMNS
-from tidemark.speed.headers import DEAD_LETTER_HEADERS, HEADERS, stream_text
+from tidemark.speed.headers import DEAD_LETTER_HEADERS, HEADERS, WITHOUT_VALUE, stream_text
 
 HEADERS_TYPE = "array<struct<key: string, value: binary>>"
 
@@ -21,19 +20,32 @@ _JSON = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.
 # A reason is the transformation's own text. It is truncated, so that the space for headers is bounded.
 _REASON_CHARACTERS = 4_000
 HEADER_ROOM_BYTES = 64 * 1024
+_CLIENT_BYTES_MAX = 1_000_000_000  # of librdkafka's message.max.bytes
 # Kafka's record batch, version 2: its header; a record's attributes, timestamp delta and offset delta; a length.
 # https://kafka.apache.org/documentation/#recordbatch
 _BATCH_BYTES, _RECORD_BYTES, _LENGTH_BYTES = 61, 1 + 10 + 1, 5
+NO_LIMIT_MS = 2**63 - 1  # Kafka's own value for it
 # Of a 64-bit number: -9223372036854775808.
 _DIGITS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordLimits:
-    """``max.message.bytes`` of both output topics."""
+    """What both output topics accept.
+
+    - live, dead_letter: ``max.message.bytes`` of each.
+    - before_ms, after_ms: how far a record's timestamp may be before and after the broker's time, on both.
+    """
 
     live: int
     dead_letter: int
+    before_ms: int = NO_LIMIT_MS
+    after_ms: int = NO_LIMIT_MS
+
+    @property
+    def client_bytes(self) -> int:
+        """The largest record or request that a client must accept, so that the topics' limits decide."""
+        return min(max(self.live, self.dead_letter) + HEADER_ROOM_BYTES, _CLIENT_BYTES_MAX)
 
 
 def output(
@@ -45,22 +57,26 @@ def output(
     timestamp (the source record's), source_partition int, source_offset bigint, ``_good`` boolean.
 
     Good rows go to ``speed.topic`` as a JSON object of the stream's columns. Rejected rows, and rows that may be larger
-    than the live topic's limit, go to ``speed.dead_letter_topic`` with their original bytes. An action fails at a
-    record that may be too large for both. Without coordinates, ``add_coordinates`` adds them to the headers later.
-    Raises ConfigError if ``speed.key`` names no usable column.
+    than the live topic's limit, go to ``speed.dead_letter_topic`` with their original bytes. A dead letter that may be
+    larger than that topic's limit goes there with its coordinates only: the archive has the record. Without
+    coordinates, ``add_coordinates`` adds them to the headers later. Raises ConfigError if ``speed.key`` names no usable
+    column.
     """
     coordinates = _headers(_coordinates(stream, topic_id) if with_coordinates else {})
     key, value = live_record(rows, stream)
     made = rows.select("source", REASON, key.alias("_key"), value.alias("_value"))
     made = made.select("source", "_key", "_value", _reason(stream, topic_id, record_limits.live).alias(REASON))
+    # In a step of its own: the size is used three times, and would be computed as often.
+    made = made.select("*", _dead_bytes(stream, topic_id).alias("_dead_bytes"))
     good = F.col(REASON).isNull()
+    whole = F.col("_dead_bytes") <= record_limits.dead_letter
     by_source = F.col("source.partition") if stream.speed.partitioning == "source" else F.lit(None)
-    dead = _dead(stream, topic_id, coordinates, record_limits)
+    dead = _dead(stream, coordinates, whole, record_limits.dead_letter)
     return made.select(
         F.when(good, stream.speed.topic).otherwise(stream.speed.dead_letter_topic).alias("topic"),
         F.when(good, by_source).cast("int").alias("partition"),
-        F.when(good, F.col("_key")).otherwise(F.col("source.key")).alias("key"),
-        F.when(good, F.col("_value")).otherwise(F.col("source.value")).alias("value"),
+        F.when(good, F.col("_key")).when(whole, F.col("source.key")).alias("key"),
+        F.when(good, F.col("_value")).when(whole, F.col("source.value")).alias("value"),
         F.when(good, coordinates).otherwise(dead).alias("headers"),
         F.col("source.timestamp").alias("timestamp"),
         F.col("source.partition").alias("source_partition"),
@@ -91,31 +107,33 @@ def _reason(stream: Stream, topic_id: str, limit: int) -> Column:
     )
 
 
-def _dead(stream: Stream, topic_id: str, coordinates: Column, limits: RecordLimits) -> Column:
-    """A dead letter's headers. Fails at a record above the limit, because no topic can keep it."""
+def _dead_bytes(stream: Stream, topic_id: str) -> Column:
+    """The most bytes of the whole row as a dead letter; null for a good row, for which nobody asks."""
+    original = F.octet_length(F.to_json("source.headers")) + 2 * _LENGTH_BYTES * F.size("source.headers")
+    room = _room({**_names(stream, topic_id), "reason": "", "exception": WITHOUT_VALUE, "attempt": "0"})
+    size = _bytes("source.key") + _bytes("source.value") + _bytes(REASON) + original + room
+    return F.when(F.col(REASON).isNotNull(), size)
+
+
+def _dead(stream: Stream, coordinates: Column, whole: Column, limit: int) -> Column:
+    """A dead letter's headers. Unless it is ``whole``, the source record's are left out, as its key and value are."""
     kind = (
         F.when(F.col(f"source.{REASON}").isNotNull(), "undecodable")
         .when(F.col("_value").isNotNull(), "too_large")  # the row is good
         .otherwise("rejected")
     )
-    added = _headers(dict(zip(DEAD_LETTER_HEADERS, (F.col(REASON), kind, F.lit("0")), strict=True)))
-    original = F.octet_length(F.to_json("source.headers")) + 2 * _LENGTH_BYTES * F.size("source.headers")
-    room = _room({**_names(stream, topic_id), "reason": "", "exception": "undecodable", "attempt": "0"})
-    size = _bytes("source.key") + _bytes("source.value") + _bytes(REASON) + original + room
-    error = F.concat(
-        F.lit(f"{TOO_LARGE_FOR_BOTH}: partition "),
-        F.col("source.partition").cast("string"),
-        F.lit(" offset "),
-        F.col("source.offset").cast("string"),
-        F.lit(f" of {stream.topic} is a dead letter of up to "),
-        size.cast("string"),
-        F.lit(
-            f" bytes, and max.message.bytes of {stream.speed.dead_letter_topic} is {limits.dead_letter}."
-            " Raise that topic's limit and restart the stream"
-        ),
+    left_out = F.concat(
+        REASON,
+        F.lit("; without key, value and headers: the dead letter would have up to "),
+        F.col("_dead_bytes").cast("string"),
+        F.lit(f" bytes, and max.message.bytes of {stream.speed.dead_letter_topic} is {limit}"),
     )
-    return F.when(size > limits.dead_letter, F.raise_error(error)).otherwise(
-        F.concat("source.headers", coordinates, added)
+
+    def added(reason: Column, kind: Column) -> Column:
+        return _headers(dict(zip(DEAD_LETTER_HEADERS, (reason, kind, F.lit("0")), strict=True)))
+
+    return F.when(whole, F.concat("source.headers", coordinates, added(F.col(REASON), kind))).otherwise(
+        F.concat(coordinates, added(left_out, F.lit(WITHOUT_VALUE)))
     )
 
 

@@ -50,16 +50,18 @@ from tidemark.speed.exactly_once.marker import ensure_markers
 from tidemark.speed.exactly_once.preconditions import require_exactly_once, require_partitions
 from tidemark.speed.exactly_once.start import set_delivery_mode
 from tidemark.speed.output import HEADER_ROOM_BYTES, RecordLimits, output
-from tidemark.speed.topics import diagnosed, findings
+from tidemark.speed.topics import LIMIT, TIMES, diagnosed, findings, record_limits
 
 LAYER = "speed"
 Spans = Mapping[int, Sequence[int]]
-LIMIT, RETENTION = "max.message.bytes", "retention.ms"
+RETENTION = "retention.ms"
 # The smallest limit of a new dead-letter topic: the source's limit counts compressed bytes, but dead letters are not.
 DEAD_LETTER_BYTES = 16 * 1024 * 1024
 
 # Eight times the client's default. With headers in every record, it halves the broker's work.
 BATCH_BYTES = 128 * 1024
+# The client's default.
+BUFFER_BYTES = 32 * 1024 * 1024
 
 PRODUCER = {
     "kafka.acks": "all",
@@ -200,15 +202,17 @@ def _await(
 
 
 def prepare_topics(stream: Stream, settings: Settings, *, partitions: int) -> RecordLimits:
-    """Create missing output topics, and return their record limits. ``partitions``: the source's number of partitions.
+    """Create missing output topics, and return their limits. ``partitions``: the source's number of partitions.
 
     A new dead-letter topic accepts every record of the source. Raises as ``require_partitions``.
     """
     kafka, speed = settings.speed_kafka, stream.speed
     source = topic_config(settings.kafka, stream.topic)
     room = max(int(source[LIMIT]) + HEADER_ROOM_BYTES, DEAD_LETTER_BYTES)
-    # Exactly-once records keep the source's timestamps: with a shorter retention they would go before the source's.
-    kept = {RETENTION: source[RETENTION]} if speed.delivery == "exactly_once" else {}
+    # Exactly-once records keep the source's timestamps. With a shorter retention they would go before the source's, and
+    # with narrower limits they would not keep them. Another cluster may not have the settings of the limits.
+    names = (RETENTION, *(TIMES if kafka == settings.kafka else ())) if speed.delivery == "exactly_once" else ()
+    kept = {name: source[name] for name in names if name in source}
     ensure_topic(kafka, speed.topic, partitions=partitions, config=kept)
     ensure_topic(kafka, speed.dead_letter_topic, partitions=partitions, config={**kept, LIMIT: str(room)})
     if speed.delivery == "exactly_once":
@@ -216,8 +220,7 @@ def prepare_topics(stream: Stream, settings: Settings, *, partitions: int) -> Re
     for finding in findings(stream, settings):
         log_event("dangerous setting", level="warning", layer=LAYER, stream=stream.name, **asdict(finding))
     require_partitions(stream, settings, partitions)
-    live, dead_letter = (int(topic_config(kafka, topic)[LIMIT]) for topic in (speed.topic, speed.dead_letter_topic))
-    return RecordLimits(live=live, dead_letter=dead_letter)
+    return record_limits(stream, kafka)
 
 
 def figures(progress: Mapping[str, Any]) -> BatchFigures:
@@ -322,8 +325,9 @@ class Watch:
 
 def _spark_sink(sent: DataFrame, dead_letter_topic: str, settings: Settings, limits: RecordLimits) -> DataStreamWriter:
     """Spark's Kafka sink, for at-least-once delivery."""
-    # The topics' limits decide, not the client's default of 1 MB.
-    largest = max(limits.live, limits.dead_letter) + HEADER_ROOM_BYTES
+    # The topics' limits decide, not the client's default of 1 MB, nor its buffer of 32 MiB.
+    largest = limits.client_bytes
+    buffer = max(BUFFER_BYTES, 2 * largest)
     # The client would split a batch above a topic's limit into the same batches again, for ever.
     batch = min(limits.live, limits.dead_letter, BATCH_BYTES)
     records = sent.select("topic", "partition", "key", "value", "headers")
@@ -333,5 +337,6 @@ def _spark_sink(sent: DataFrame, dead_letter_topic: str, settings: Settings, lim
         .writeStream.format("kafka")
         .options(**client_options(settings.speed_kafka))
         .options(**{"kafka.max.request.size": str(largest), "kafka.batch.size": str(batch)})
+        .options(**{"kafka.buffer.memory": str(buffer)})
         .options(**PRODUCER)
     )

@@ -14,6 +14,7 @@ from tidemark.kafka.permitted import refused
 from tidemark.kafka.reach import reach
 from tidemark.kafka.topics import broker_configs, copies, topic_config, unwritable
 from tidemark.settings import Settings
+from tidemark.speed.output import HEADER_ROOM_BYTES, NO_LIMIT_MS, RecordLimits
 
 DAY_MS = 24 * 3600 * 1000
 DAY_MINUTES = 24 * 60
@@ -25,11 +26,13 @@ MARKER_RETENTION_DAYS = 365
 TRANSACTION_TIMEOUT_S = 120.0
 # Partitions that one error names.
 NAMED_MAX = 5
-_NO_LIMIT = 2**63 - 1
+LIMIT = "max.message.bytes"
+BEFORE, AFTER = TIMES = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
 # For brokers that do not have the setting.
 DEFAULTS = {
     "cleanup.policy": "delete",
-    "message.timestamp.before.max.ms": str(_NO_LIMIT),
+    BEFORE: str(NO_LIMIT_MS),
+    AFTER: str(NO_LIMIT_MS),
     "message.timestamp.type": "CreateTime",
     "min.insync.replicas": "2",
     "retention.ms": "-1",
@@ -85,6 +88,15 @@ def findings(stream: Stream, settings: Settings) -> tuple[Finding, ...]:
     return tuple(dict.fromkeys((*_of_source(stream, settings.kafka), *_of_outputs(stream, settings))))
 
 
+def record_limits(stream: Stream, kafka: KafkaConnection) -> RecordLimits:
+    """What the stream's output topics accept; ``kafka`` is their cluster. Raises as ``topic_config``."""
+    live, dead = (
+        {**DEFAULTS, **topic_config(kafka, name)} for name in (stream.speed.topic, stream.speed.dead_letter_topic)
+    )
+    before, after = (min(int(live[name]), int(dead[name])) for name in TIMES)
+    return RecordLimits(live=int(live[LIMIT]), dead_letter=int(dead[LIMIT]), before_ms=before, after_ms=after)
+
+
 def _of_source(stream: Stream, kafka: KafkaConnection) -> tuple[Finding, ...]:
     """Settings by which the source topic loses records, and gives their offsets to others."""
     try:
@@ -102,14 +114,15 @@ def _of_outputs(stream: Stream, settings: Settings) -> tuple[Finding, ...]:
         reach(kafka)
         cluster = _cluster(kafka)
         live, dead_letters = (_topic(kafka, name) for name in (speed.topic, speed.dead_letter_topic))
+        source = _topic(settings.kafka, stream.topic)
         internal = [_topic(kafka, name) for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC) if exactly_once]
     except ServiceError as error:
         return (_unreadable(kafka, error),)
     found: list[Finding] = []
     if live is not None:
-        found += live_topic(live, cluster, keyed=speed.key is not None, exactly_once=exactly_once)
+        found += live_topic(live, cluster, source, keyed=speed.key is not None, exactly_once=exactly_once)
     if dead_letters is not None:
-        found += dead_letter_topic(dead_letters, cluster, exactly_once=exactly_once)
+        found += dead_letter_topic(dead_letters, cluster, source, exactly_once=exactly_once)
     for topic in internal:
         found += [] if topic is None else durability(topic, cluster)
     if exactly_once:
@@ -150,7 +163,9 @@ def diagnosed(error: TidemarkError, kafka: KafkaConnection, topics: Sequence[str
     return ServiceError(error.problem, expected=error.expected, found=error.found, where=error.where, hint=hint)
 
 
-def live_topic(topic: Topic, cluster: Cluster, *, keyed: bool, exactly_once: bool) -> list[Finding]:
+def live_topic(
+    topic: Topic, cluster: Cluster, source: Topic | None, *, keyed: bool, exactly_once: bool
+) -> list[Finding]:
     """The dangerous settings of a live topic; ``keyed``: the stream sets ``speed.key``."""
     found = durability(topic, cluster)
     if "compact" in topic.config["cleanup.policy"] and not keyed:
@@ -159,17 +174,23 @@ def live_topic(topic: Topic, cluster: Cluster, *, keyed: bool, exactly_once: boo
             " without speed.key, records have the keys of the source"
         )
         found.append(_of_topic(topic, cluster, "cleanup.policy", expected="delete", why=why))
-    return found + _times(topic, cluster, LIVE_RETENTION_MS, "until their day is rebuilt", exactly_once=exactly_once)
+    needed = "until their day is rebuilt"
+    return found + _times(topic, cluster, source, LIVE_RETENTION_MS, needed, exactly_once=exactly_once)
 
 
-def dead_letter_topic(topic: Topic, cluster: Cluster, *, exactly_once: bool) -> list[Finding]:
+def dead_letter_topic(topic: Topic, cluster: Cluster, source: Topic | None, *, exactly_once: bool) -> list[Finding]:
     """The dangerous settings of a dead-letter topic."""
     found = durability(topic, cluster)
+    largest = int(source.config[LIMIT]) if source is not None else 0
+    if int(topic.config[LIMIT]) < largest:
+        why = "a dead letter that is too large for it goes there without its value, and can't be replayed"
+        expected = f"at least {largest + HEADER_ROOM_BYTES}"
+        found.append(_of_topic(topic, cluster, LIMIT, expected=expected, why=why))
     if "compact" in topic.config["cleanup.policy"]:
         why = "dead letters with equal keys replace each other, and one without a key stops the stream"
         found.append(_of_topic(topic, cluster, "cleanup.policy", expected="delete", why=why))
     needed = "until somebody has replayed them"
-    return found + _times(topic, cluster, DEAD_LETTER_RETENTION_MS, needed, exactly_once=exactly_once)
+    return found + _times(topic, cluster, source, DEAD_LETTER_RETENTION_MS, needed, exactly_once=exactly_once)
 
 
 def durability(topic: Topic, cluster: Cluster) -> list[Finding]:
@@ -194,7 +215,9 @@ def durability(topic: Topic, cluster: Cluster) -> list[Finding]:
     return found
 
 
-def _times(topic: Topic, cluster: Cluster, retention_ms: int, needed: str, *, exactly_once: bool) -> list[Finding]:
+def _times(
+    topic: Topic, cluster: Cluster, source: Topic | None, retention_ms: int, needed: str, *, exactly_once: bool
+) -> list[Finding]:
     """Settings that act on a record's age. With exactly-once delivery, records have the source's timestamps."""
     found = []
     kept_ms = int(topic.config["retention.ms"])
@@ -206,10 +229,15 @@ def _times(topic: Topic, cluster: Cluster, retention_ms: int, needed: str, *, ex
     if topic.config["message.timestamp.type"] != "CreateTime":
         why = "records get the time of their delivery; only the header has the source's timestamp"
         found.append(_of_topic(topic, cluster, "message.timestamp.type", expected="CreateTime", why=why))
-    elif int(topic.config["message.timestamp.before.max.ms"]) < _NO_LIMIT:
-        setting, expected = "message.timestamp.before.max.ms", str(_NO_LIMIT)
-        why = "records keep the source's timestamp, and Kafka refuses an older one, which stops the stream"
-        found.append(_of_topic(topic, cluster, setting, expected=expected, why=why))
+        return found
+    wanted = {} if source is None else {setting: source.config[setting] for setting in TIMES}
+    for setting, expected in wanted.items():
+        if int(topic.config[setting]) < int(expected):
+            why = (
+                "the source accepts timestamps further from now; such a record gets the time of its delivery, and only"
+                " the header has the source's timestamp"
+            )
+            found.append(_of_topic(topic, cluster, setting, expected=f"at least {expected}", why=why))
     return found
 
 

@@ -55,6 +55,9 @@ def sink_of(stream: Stream, settings: Settings, topic_id: str, limits: RecordLim
         records=stream.speed.transaction_records,
         timeout_s=TRANSACTION_TIMEOUT_S,
         batch_bytes=min(_BATCH_BYTES, limits.live, limits.dead_letter),
+        record_bytes=limits.client_bytes,
+        before_ms=limits.before_ms,
+        after_ms=limits.after_ms,
         set_marker=f"tidemark markers {stream.name} --set PARTITION=OFFSET",
     )
 

@@ -56,8 +56,11 @@ class Sink:
     """The destination of records and markers.
 
     ``records`` is the maximum per transaction, ``timeout_s`` the time-out of a transaction and of each call.
-    ``batch_bytes`` must not exceed any topic's max.message.bytes, which limits whole batches. ``set_marker`` is the
-    command by which a person sets a marker: Kafka's own tool accepts no offset that its empty topic does not hold.
+    ``batch_bytes`` must not exceed any topic's max.message.bytes, which limits whole batches. ``record_bytes`` is the
+    largest record that the client accepts: no less than any topic's limit, so that this decides. A record whose
+    timestamp is more than ``before_ms`` before now or ``after_ms`` after it gets the time of its delivery, because the
+    topics refuse its own. ``set_marker`` is the command by which a person sets a marker: Kafka's own tool accepts no
+    offset that its empty topic does not hold.
     """
 
     kafka: KafkaConnection
@@ -66,6 +69,9 @@ class Sink:
     records: int
     timeout_s: float
     batch_bytes: int = 1_000_000
+    record_bytes: int = 16 * 1024 * 1024
+    before_ms: int = 2**63 - 1
+    after_ms: int = 2**63 - 1
     set_marker: str = "tidemark markers STREAM --set PARTITION=OFFSET"
 
     def transactional_id(self, log: TopicPartition) -> str:

@@ -10,13 +10,13 @@ The order of the steps is the guarantee:
 A consumer that reads committed records only sees each record once.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, pairwise, repeat
+from itertools import pairwise
 from threading import Thread
-from time import monotonic
+from time import monotonic, time
 from typing import Any
 
 import pyarrow as pa
@@ -28,11 +28,9 @@ from tidemark.core.errors import ConfigError, ConflictError, PositionError, Serv
 from tidemark.core.offsets import TopicPartition
 from tidemark.kafka.failures import hear, with_cause
 from tidemark.speed.exactly_once.marker import Sink, TaskRange, marker_offset, marker_reader, read_marker, resume_at
-from tidemark.speed.headers import milliseconds
+from tidemark.speed.exactly_once.row_records import accepted_times, row_records
 
-# The largest record or request that the client accepts; the topics' max.message.bytes decides.
-MAX_BYTES = 16 * 1024 * 1024
-# The most bytes waiting for the brokers' answers.
+# The most bytes waiting for the brokers' answers, unless one record is larger.
 QUEUE_KIB = 64 * 1024
 # Rows between two checks of the delivery reports and of the clock.
 SLICE_ROWS = 5_000
@@ -93,8 +91,8 @@ class _Task:
                     "transaction.timeout.ms": int(sink.timeout_s * 1000),  # limits a record's delivery, too
                     "topic.metadata.propagation.max.ms": int(sink.timeout_s * 250),  # for a topic that no broker knows
                     "batch.size": sink.batch_bytes,
-                    "queue.buffering.max.kbytes": QUEUE_KIB,
-                    "message.max.bytes": MAX_BYTES,
+                    "queue.buffering.max.kbytes": max(QUEUE_KIB, 2 * sink.record_bytes // 1024),
+                    "message.max.bytes": sink.record_bytes,
                     "linger.ms": 5,
                     "partitioner": "murmur2_random",  # Java's: both delivery modes choose the same partition
                     "delivery.report.only.error": True,
@@ -213,7 +211,8 @@ class _Task:
 
     def _produce(self, rows: pa.RecordBatch) -> None:
         on_report = partial(self._keep_failure, rows)
-        for row, (topic, partition, key, value, headers, timestamp) in enumerate(_records(rows)):
+        times = accepted_times(rows.column("timestamp"), self._sink, now_ms=round(time() * 1000))
+        for row, (topic, partition, key, value, headers, timestamp) in enumerate(row_records(rows, times)):
             while True:
                 try:
                     self._producer.produce(topic, value, key, partition, on_report, None, timestamp, headers)
@@ -222,7 +221,7 @@ class _Task:
                 except KafkaException as error:
                     if error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
                         size = len(key or b"") + len(value or b"")
-                        raise self._too_large(rows, row, size, f"{MAX_BYTES} bytes at most") from error
+                        raise self._too_large(rows, row, size, f"{self._sink.record_bytes} bytes at most") from error
                     raise
                 else:
                     break
@@ -281,6 +280,17 @@ class _Task:
             size = len(message.key() or b"") + len(message.value() or b"")
             row = _row(rows, message)
             return self._too_large(rows, row, size, f"max.message.bytes of topic {message.topic()}")
+        if self._failure is not None and error.code() == KafkaError.INVALID_TIMESTAMP:
+            _, message, rows = self._failure
+            row = _row(rows, message)
+            return ConfigError(
+                "a topic refuses the timestamp of a record",
+                expected=f"one within message.timestamp.before.max.ms and .after.max.ms of topic {message.topic()}",
+                found=rows.column("timestamp")[row],
+                where=f"source {span.log} offset {rows.column('source_offset')[row]}",
+                hint="These settings were changed while the stream ran, or the brokers' clocks are more than a minute"
+                " off. Restart the stream: such a record then gets the time of its delivery",
+            )
         if self._failure is not None:
             where += f"; a record for topic {self._failure[1].topic()}"
         kind = "permanently" if error.fatal() else "for now"
@@ -341,56 +351,8 @@ class _Task:
         return error
 
 
-def _records(rows: pa.RecordBatch) -> Iterator[tuple[str, int, Any, Any, Any, int]]:
-    """Topic, partition (-1: chosen by the key), key, value, headers, and timestamp in ms, of each row."""
-    return zip(
-        _texts(rows.column("topic")),
-        pc.fill_null(rows.column("partition"), -1).to_pylist(),
-        _objects(rows.column("key")),
-        _objects(rows.column("value")),
-        _headers(rows.column("headers")),
-        _milliseconds(rows.column("timestamp")),
-        strict=True,
-    )
-
-
-def _headers(column: pa.ListArray) -> Iterable[list[tuple[str, bytes | None]]]:
-    """Each row's headers. They take most of the time per record, so a header that is equal in all rows is made once."""
-    entries = column.flatten()
-    names = _texts(pc.struct_field(entries, "key"))
-    values = _objects(pc.struct_field(entries, "value"))
-    lengths = pc.fill_null(pc.list_value_length(column), 0).to_pylist()
-    width = lengths[0]
-    if width and lengths.count(width) == len(lengths):
-        return map(list, zip(*(_pairs(names[at::width], values[at::width]) for at in range(width)), strict=True))
-    pairs = list(zip(names, values, strict=True))
-    return (pairs[start:end] for start, end in pairwise(accumulate(lengths, initial=0)))
-
-
-def _pairs(names: list[str], values: list[bytes | None]) -> Iterable[tuple[str, bytes | None]]:
-    if names.count(names[0]) == len(names) and values.count(values[0]) == len(values):
-        return repeat((names[0], values[0]), len(names))
-    return zip(names, values, strict=True)
-
-
-def _texts(column: pa.Array) -> list[str]:
-    """The column's strings, of which few are distinct."""
-    encoded = column.dictionary_encode()
-    texts = encoded.dictionary.to_pylist()
-    return [texts[index] for index in encoded.indices.to_pylist()]
-
-
-def _objects(column: pa.Array) -> Any:
-    return column.to_numpy(zero_copy_only=False).tolist()
-
-
-def _milliseconds(column: pa.Array) -> Any:
-    """Record timestamps in Kafka's unit; null is -1. The client takes 0 for "now", so 0 becomes 1."""
-    times = milliseconds(column)
-    return pc.fill_null(pc.if_else(pc.equal(times, 0), 1, times), -1).to_pylist()
-
-
 def _row(rows: pa.RecordBatch, message: Message) -> int:
     """The row that became the message."""
-    same = ((row, record) for row, record in enumerate(_records(rows)) if record[0] == message.topic())
-    return next(row for row, record in same if (record[2], record[3]) == (message.key(), message.value()))
+    wanted = (message.topic(), message.key(), message.value())
+    records = enumerate(row_records(rows, rows.num_rows * [-1]))
+    return next(row for row, (topic, _, key, value, *_) in records if (topic, key, value) == wanted)

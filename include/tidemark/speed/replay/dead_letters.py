@@ -11,11 +11,11 @@ from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.definitions.stream import Stream
 from tidemark.settings import Settings
 from tidemark.spark.kafka_source import read_ranges
-from tidemark.speed.headers import HEADERS, SOURCE_PATTERN, STREAM_PATTERN
+from tidemark.speed.headers import HEADERS, SOURCE_PATTERN, STREAM_PATTERN, WITHOUT_VALUE
 from tidemark.speed.output import HEADERS_TYPE
 
-Kind = Literal["unmarked", "other_stream", "other_log"]
-_KINDS: tuple[Kind, ...] = ("unmarked", "other_stream", "other_log")
+Kind = Literal["unmarked", "other_stream", "other_log", "without_value"]
+_KINDS: tuple[Kind, ...] = ("unmarked", "other_stream", "other_log", "without_value")
 # Milliseconds that fit a timestamp of microseconds.
 _MS_MAX = 9_223_372_036_854_775
 _FOUND_CHARACTERS = 200
@@ -29,7 +29,8 @@ class NotOurs:
     """Records on the dead-letter topic that the replay skips, with the first of them as an example.
 
     ``unmarked``: without Tidemark's headers, or with broken ones. ``other_stream``: another stream's dead letters.
-    ``other_log``: of another or a recreated source topic.
+    ``other_log``: of another or a recreated source topic. ``without_value``: too large for the dead-letter topic, so
+    that only the archive has the record.
     """
 
     kind: Kind
@@ -50,10 +51,14 @@ def read_dead_letters(
     """
     rows = _parsed(read_ranges(spark, settings, ranges, settings.speed_kafka))
     rows = rows.select("*", _kind(stream, topic_id).alias("kind"))
-    unmarked, other_stream, other_log = _KINDS
+    unmarked, other_stream, other_log, without_value = _KINDS
     found = (
         F.when(F.col("kind") == other_stream, F.concat(F.lit("stream "), "_stream"))
         .when(F.col("kind") == other_log, F.concat(F.lit("topic "), "_topic", F.lit(" with id "), "_topic-id"))
+        .when(
+            F.col("kind") == without_value,
+            F.concat(F.lit("source partition "), "_partition", F.lit(" offset "), "_offset"),
+        )
         .when(F.size("_all") == 0, F.lit("no headers"))
         .when(F.col("kind") == unmarked, F.concat(F.lit("headers: "), F.array_join("_all.key", ", ")))
     )
@@ -91,6 +96,7 @@ def _parsed(rows: DataFrame) -> DataFrame:
         *(_part("source", SOURCE_PATTERN, group).alias(f"_{name}") for group, name in enumerate(_SOURCE, 1)),
         _part("stream", STREAM_PATTERN, 1).alias("_stream"),
         _text("reason").alias("_reason"),
+        _text("exception").alias("_exception"),
         _number("timestamp").alias("_timestamp"),
         _number("attempt").alias("_attempt"),
     )
@@ -109,11 +115,12 @@ def _kind(stream: Stream, topic_id: str) -> Column:
         & F.col("_timestamp").between(-_MS_MAX, _MS_MAX)
         & F.col("_attempt").between(0, 2**31 - 2)
     )
-    unmarked, other_stream, other_log = _KINDS
+    unmarked, other_stream, other_log, without_value = _KINDS
     return (
         F.when(~F.coalesce(complete, F.lit(False)), unmarked)
         .when(F.col("_stream") != stream.name, other_stream)
         .when((F.col("_topic-id") != topic_id) | (F.col("_topic") != stream.topic), other_log)
+        .when(F.col("_exception") == WITHOUT_VALUE, without_value)
     )
 
 

@@ -30,7 +30,7 @@ from tidemark.core.plan import LogRange
 from tidemark.definitions.stream import Stream
 from tidemark.kafka.names import delivery_prefix, marker_topic
 from tidemark.kafka.positions import open_consumer, watermarks
-from tidemark.kafka.topics import describe_topic, topic_config
+from tidemark.kafka.topics import describe_topic
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.failing_record import with_record
@@ -51,6 +51,7 @@ from tidemark.speed.replay.dead_letters import (
     to_deliver,
 )
 from tidemark.speed.replay.plan import ReplayPlan, ReplayPlans, next_range
+from tidemark.speed.topics import record_limits
 
 REPLAY = RunStep("replay", dict[str, Any])
 TIMEOUT_S = 60
@@ -114,6 +115,9 @@ def replay_sink(stream: Stream, settings: Settings, topic_id: str, limits: Recor
         records=stream.speed.transaction_records,
         timeout_s=TIMEOUT_S,
         batch_bytes=min(limits.live, limits.dead_letter, ANY_LIMITS.live),
+        record_bytes=limits.client_bytes,
+        before_ms=limits.before_ms,
+        after_ms=limits.after_ms,
         set_marker=f"tidemark markers {stream.name} --replay --set PARTITION=OFFSET",
     )
 
@@ -130,8 +134,7 @@ class _Replay:
         # Fixed here, so that dead letters that this replay writes are left for the next one, even after two plans.
         self._ends = watermarks(kafka, self._logs)
         topic_id = self._logs[0].topic_id
-        limits = {name: int(topic_config(kafka, name)["max.message.bytes"]) for name in (stream.speed.topic, topic)}
-        self._limits = RecordLimits(live=limits[stream.speed.topic], dead_letter=limits[topic])
+        self._limits = record_limits(stream, kafka)
         self._sink = replay_sink(stream, settings, topic_id, self._limits)
         ensure_markers(kafka, self._sink.marker_topic, len(self._logs))
         layout = Layout(prefix=settings.prefix, stream=stream.name)
