@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from time import monotonic, sleep
 
 from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.offsets import OffsetRange, TopicPartition, range_or_none
-from tidemark.kafka.positions import positions_at, watermarks
+from tidemark.kafka.committed_ends import CommittedEnd, committed_ends
+from tidemark.kafka.positions import positions_at
 from tidemark.kafka.topics import describe_topic, topic_config
 from tidemark.speed.topics import TRANSACTION_TIMEOUT_S
 
@@ -53,42 +53,30 @@ class Output:
         return {item.log: item.range for item in self.readings if item.range is not None}
 
 
-def output_ends(kafka: KafkaConnection, topic: str) -> dict[TopicPartition, tuple[int, int, bool]]:
-    """The start of each log, its end for read-committed consumers, and whether an open transaction hides records.
-
-    Waits for open transactions, because a running exactly-once stream always has some.
-    """
-    logs = describe_topic(kafka, topic)
-    # Read these first: a record that was written by now is hidden if it lies after the read-committed end.
-    written = {mark.log: mark.high_watermark for mark in watermarks(kafka, logs, committed=False)}
-    deadline = monotonic() + OPEN_TRANSACTION_S
-    while True:
-        ends = watermarks(kafka, logs)
-        waiting = {mark.log for mark in ends if written[mark.log] > mark.high_watermark}
-        if not waiting or monotonic() > deadline:
-            return {mark.log: (mark.log_start, mark.high_watermark, mark.log in waiting) for mark in ends}
-        sleep(0.2)
+def output_ends(kafka: KafkaConnection, topic: str) -> dict[TopicPartition, CommittedEnd]:
+    """``committed_ends`` of the topic, after the open transactions of a healthy stream."""
+    return committed_ends(kafka, describe_topic(kafka, topic), patience_s=OPEN_TRANSACTION_S)
 
 
 def open_output(
-    kafka: KafkaConnection, topic: str, ends: Mapping[TopicPartition, tuple[int, int, bool]], since: datetime | None
+    kafka: KafkaConnection, topic: str, ends: Mapping[TopicPartition, CommittedEnd], since: datetime | None
 ) -> Output:
     """The topic up to ``ends``, from the first record written at ``since`` or later; None means all of it."""
     logs = tuple(ends)
-    starts: Mapping[TopicPartition, int | None] = {log: ends[log][0] for log in logs}
+    starts: Mapping[TopicPartition, int | None] = {log: ends[log].log_start for log in logs}
     if since is not None and since > datetime(1970, 1, 1, tzinfo=UTC):
         starts = positions_at(kafka, logs, since)
     readings = []
-    for log, (log_start, end, open_transaction) in ends.items():
+    for log, own in ends.items():
         found = starts[log]
-        start = end if found is None else min(max(found, log_start), end)
+        start = own.end if found is None else min(max(found, own.log_start), own.end)
         readings.append(
             TopicReading(
                 log=log,
-                range=range_or_none(start, end),
-                log_start=log_start,
-                end=end,
-                open_transaction=open_transaction,
+                range=range_or_none(start, own.end),
+                log_start=own.log_start,
+                end=own.end,
+                open_transaction=own.hides_records,
             )
         )
     compacted = "compact" in topic_config(kafka, topic)["cleanup.policy"]

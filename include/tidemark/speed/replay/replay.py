@@ -28,6 +28,7 @@ from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.outcome import RunStep
 from tidemark.core.plan import LogRange
 from tidemark.definitions.stream import Stream
+from tidemark.kafka.committed_ends import committed_ends
 from tidemark.kafka.names import delivery_prefix, marker_topic
 from tidemark.kafka.positions import open_consumer, watermarks
 from tidemark.kafka.topics import describe_topic
@@ -51,7 +52,7 @@ from tidemark.speed.replay.dead_letters import (
     to_deliver,
 )
 from tidemark.speed.replay.plan import ReplayPlan, ReplayPlans, next_range
-from tidemark.speed.topics import record_limits
+from tidemark.speed.topics import TRANSACTION_TIMEOUT_S, record_limits
 
 REPLAY = RunStep("replay", dict[str, Any])
 TIMEOUT_S = 60
@@ -231,11 +232,11 @@ class _Replay:
 
     def _with_earlier(self, done: Replayed, plan: ReplayPlan, wanted: DataFrame) -> Replayed:
         """Split ``earlier``: an interrupted replay left dead letters with the next attempt after the plan's end."""
-        ends = {mark.log: mark.high_watermark for mark in watermarks(self._sink.kafka, self._logs)}
+        ends = committed_ends(self._sink.kafka, self._logs, patience_s=TRANSACTION_TIMEOUT_S)
         since = {
-            item.log: OffsetRange(start=item.until, end=ends[item.log])
+            item.log: OffsetRange(start=item.until, end=ends[item.log].end)
             for item in plan.ranges
-            if item.until < ends[item.log]
+            if item.until < ends[item.log].end
         }
         dead = 0
         if since:
