@@ -167,6 +167,29 @@ def test_an_open_transaction_after_a_future_timestamp_hides_records_of_the_day(l
     producer.abort_transaction(20)
 
 
+@pytest.mark.conformance(70)
+def test_an_acknowledged_record_of_the_day_after_a_later_open_transaction_is_waited_for(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.produce(5, at(MONDAY, 9))
+    producer = open_transaction(log, at(TUESDAY, 9), at(TUESDAY, 10))
+    log.produce(3, at(TUESDAY, 9))
+    log.archive(0, 5)
+    assert wait_ready(log.stream, log.settings, [MONDAY])
+    assert plan_run(log.run(), [MONDAY], False).logs[0].target.end == 5
+    log.produce(1, at(MONDAY, 23))  # acknowledged, by a producer without transactions
+    log.produce(1, at(TUESDAY, 11))
+    assert not wait_ready(log.stream, log.settings, [MONDAY])
+    refused = rf"{log.owner()} undecided from offset 5 to 12 \(the record at 10 may be of them\)"
+    with pytest.raises(IncompleteError, match=refused):
+        plan_run(log.run(), [MONDAY], False)
+    # Too many hidden records are not read: then the first of them counts.
+    monkeypatch.setattr(targets, "READ_MAX", 6)
+    with pytest.raises(IncompleteError, match=r"the record at 5 may be of them"):
+        plan_run(log.run(), [MONDAY], False)
+    producer.abort_transaction(20)
+
+
 def test_a_day_that_an_open_transaction_hides_a_part_of_is_not_planned(log: Log) -> None:
     log.produce(5, at(MONDAY, 9))
     producer = open_transaction(log, at(MONDAY, 10), at(TUESDAY, 10))

@@ -12,7 +12,7 @@ from tidemark.core.log_extents import LogExtents, extents_json, parse_extents, w
 from tidemark.core.offsets import TopicPartition
 from tidemark.core.plan import Gap, LogRange, Target
 from tidemark.core.planner import plan_committed
-from tidemark.core.targets import DayEnd, decide_targets
+from tidemark.core.targets import DayEnd, decide_targets, first_of_days
 
 NOW = log(0, "id-2")
 HERE = {NOW: DayEnd(log_start=0, position=3, high_watermark=5, hidden=None)}
@@ -50,6 +50,27 @@ def test_what_was_seen_of_a_log_that_kafka_has_or_of_another_stream_loses_nothin
     targets = decide_targets("flights", HERE, {log(): (0, 10)}, [], seen((NOW, 0, 99), (other, 0, 99), (log(), 0, 8)))
     live = Target(log=NOW, start=0, end=3, log_start=0, high_watermark=5)
     assert targets == (deleted(log(), 0, 10), live)
+
+
+@pytest.mark.conformance(70)
+@pytest.mark.parametrize(
+    ("timestamps", "read_up_to", "first"),
+    [
+        ([50, 60, 70], 8, None),  # all are after the days
+        ([9, 60, 70], 8, 5),
+        ([50, 60, 9], 8, 7),  # of the days, after records that are not
+        ([50, 49, 70], 8, 6),  # the last millisecond
+        ([50, -1, 70], 8, 6),  # a record without a timestamp
+        ([], 8, None),  # transaction markers only
+        ([50, 60], 7, 7),  # not read to its end
+        ([50, 9], 7, 6),
+    ],
+)
+def test_any_hidden_record_with_a_timestamp_before_the_days_end_may_be_of_them(
+    timestamps: list[int], read_up_to: int, first: int | None
+) -> None:
+    offsets = [5 + number for number in range(len(timestamps))]
+    assert first_of_days(offsets, timestamps, read_up_to, span(5, 8), 50) == first
 
 
 @given(st.lists(st.tuples(st.sampled_from([log(), log(1), NOW]), ranges())))

@@ -188,6 +188,26 @@ GUARDS = (
         tests=("tests/batch/test_day_end.py::test_a_day_that_an_open_transaction_hides_a_part_of_is_not_planned",),
     ),
     Guard(
+        name="hidden-records-read",
+        promise="Every record that an open transaction hides is looked at, not only the first one.",
+        path="include/tidemark/core/targets.py",
+        old="in zip(offsets, timestamps_ms, strict=True) if time_ms < end_ms)",
+        new="in zip(offsets[:1], timestamps_ms[:1], strict=True) if time_ms < end_ms)",
+        tests=(
+            "tests/core/test_targets.py::test_any_hidden_record_with_a_timestamp_before_the_days_end_may_be_of_them",
+        ),
+    ),
+    Guard(
+        name="hidden-records-unread",
+        promise="What an open transaction hides counts as of the day where it was not read to its end.",
+        path="include/tidemark/core/targets.py",
+        old="return next(found, read_up_to if read_up_to < hidden.end else None)",
+        new="return next(found, None)",
+        tests=(
+            "tests/core/test_targets.py::test_any_hidden_record_with_a_timestamp_before_the_days_end_may_be_of_them",
+        ),
+    ),
+    Guard(
         name="log-rewritten",
         promise="A log that ends before what is archived of it stops the plan.",
         path="include/tidemark/core/targets.py",

@@ -14,16 +14,39 @@ Extents = Mapping[TopicPartition, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Undecided:
+    """Offsets that committed readers do not get yet: from the first one of an open transaction to the log's end.
+
+    ``first`` is the first of them whose record may be of the days. Acknowledged records of other producers are hidden
+    as well. They can't be distinguished from aborted ones.
+    """
+
+    range: OffsetRange
+    first: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DayEnd:
     """The position where the last of the days ends in a log: the high watermark if no later record exists.
 
-    ``hidden``: offsets that committed readers do not get yet, because a transaction is open that began in the days.
+    ``hidden``: what an open transaction hides, if a record of the days may be there.
     """
 
     log_start: int
     position: int
     high_watermark: int
-    hidden: OffsetRange | None
+    hidden: Undecided | None
+
+
+def first_of_days(
+    offsets: Sequence[int], timestamps_ms: Sequence[int], read_up_to: int, hidden: OffsetRange, end_ms: int
+) -> int | None:
+    """The first hidden offset whose record may be of days that end at ``end_ms``; None without one.
+
+    ``offsets`` and their timestamps are the records that were read up to ``read_up_to``. What was not read counts too.
+    """
+    found = (offset for offset, time_ms in zip(offsets, timestamps_ms, strict=True) if time_ms < end_ms)
+    return next(found, read_up_to if read_up_to < hidden.end else None)
 
 
 def decide_targets(
@@ -49,7 +72,11 @@ def decide_targets(
         raise IncompleteError(
             "an open transaction hides a part of the days",
             expected="every record up to their end committed or aborted",
-            found=", ".join(f"{log} undecided from offset {part.start} to {part.end}" for log, part in hidden.items()),
+            found=", ".join(
+                f"{log} undecided from offset {part.range.start} to {part.range.end} (the record at {part.first} may be"
+                " of them)"
+                for log, part in hidden.items()
+            ),
             where=f"stream {stream}",
             hint="Wait for its producer, or for the transaction's time-out; 'kafka-transactions.sh find-hanging' names"
             " one that nobody will end. Then run the days again",

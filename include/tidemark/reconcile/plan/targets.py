@@ -14,10 +14,10 @@ from tidemark.core.layout import Layout
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Target
 from tidemark.core.seal import Seal
-from tidemark.core.targets import DayEnd, decide_targets, seal_extents
+from tidemark.core.targets import DayEnd, Undecided, decide_targets, first_of_days, seal_extents
 from tidemark.definitions.stream import Stream
 from tidemark.kafka.log_reader import LogReader
-from tidemark.kafka.positions import first_records, positions_at, watermarks
+from tidemark.kafka.positions import Watermarks, positions_at, watermarks
 from tidemark.kafka.topics import describe_topic, logs_of
 from tidemark.reconcile.plan.log_extents import record_extents
 from tidemark.run import Run
@@ -36,6 +36,7 @@ def make_targets(run: Run, days: Sequence[date], history: History, seals: Sequen
     no day: what is not archived yet is read for such a record (``_with_tail``). Where a field of the value gives the
     day, no timestamp ends it: the target is everything with a timestamp until a moment ago, because a running stream
     may not have archived what is newer. Records of the day that come to Kafka later are late and will reopen the day.
+    Of what an open transaction hides every record is read: one of the days may stand after others (``_undecided``).
 
     ``history`` must have been read before this is called, so that nothing in it reaches past the high watermark found
     here, unless the log has lost records. A topic that the stream no longer reads, but that Kafka has, ends with the
@@ -140,25 +141,39 @@ def _ends(
     """Where the logs end for days up to ``end``: at the first record with a timestamp at or after ``moment``."""
     positions = positions_at(kafka, logs, moment)
     whole = {mark.log: mark.high_watermark for mark in watermarks(kafka, logs, committed=False)}
-    # Read after those, because a transaction that ends meanwhile hides its records no more.
-    marks = watermarks(kafka, logs)
-    undecided = {mark.log: mark.high_watermark for mark in marks if mark.high_watermark < whole[mark.log]}
-    # Only of transactions that began in the days: a log with one open at any time would never be ready.
-    began = first_records(kafka, undecided, committed=False)
-    ends = {}
-    for mark in marks:
-        log, position = mark.log, positions[mark.log]
+
+    def day_end_of(mark: Watermarks) -> DayEnd:
+        position = positions[mark.log]
         # A position found by time may be after the last stable offset, inside an open transaction.
         day_position = mark.high_watermark if position is None else min(position, mark.high_watermark)
-        first = began[log].timestamp_ms if log in began else None
-        hides = log in undecided and (first is None or first < _milliseconds(end))
-        ends[log] = DayEnd(
+        return DayEnd(
             log_start=mark.log_start,
             position=max(day_position, mark.log_start),
             high_watermark=mark.high_watermark,
-            hidden=OffsetRange(start=mark.high_watermark, end=whole[log]) if hides else None,
+            hidden=_undecided(kafka, mark, whole[mark.log], end),
         )
-    return ends
+
+    # Read after those, because a transaction that ends meanwhile hides its records no more.
+    marks = watermarks(kafka, logs)
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="hidden") as pool:
+        return dict(zip((mark.log for mark in marks), pool.map(day_end_of, marks), strict=True))
+
+
+def _undecided(kafka: KafkaConnection, mark: Watermarks, log_end: int, end: datetime) -> Undecided | None:
+    """The offsets up to ``log_end`` that committed readers do not get yet, if a record there may be of the days.
+
+    A record with a later timestamp does not count, also where a field of the value gives the day: a log with one
+    transaction open at any time would never be ready. Such a record is late, and reopens its day.
+    """
+    if mark.high_watermark >= log_end:
+        return None
+    hidden = OffsetRange(start=mark.high_watermark, end=log_end)
+    if len(hidden) > READ_MAX:  # too many to read, so that the first of them may be of the days
+        return Undecided(range=hidden, first=hidden.start)
+    with LogReader(kafka, mark.log, committed=False) as reader:
+        offsets, timestamps, read_up_to = reader.read(hidden)
+    first = first_of_days(offsets.tolist(), timestamps.tolist(), read_up_to, hidden, _milliseconds(end))
+    return None if first is None else Undecided(range=hidden, first=first)
 
 
 def _with_tail(kafka: KafkaConnection, log: TopicPartition, found: DayEnd, reached: int, moment: datetime) -> DayEnd:
