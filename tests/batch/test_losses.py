@@ -220,3 +220,18 @@ def test_a_known_loss_of_a_stream_that_never_ran_is_sealed_reported_and_verified
         "Kafka still holds offsets that the seal calls lost",
         "a log that starts at 20",
     )
+    # One that calls offsets lost which were archived before its plan is found out, although retention took them too.
+    raw["logs"][0]["used"][0]["range"] = [0, 8]
+    raw["logs"][0]["used"][1]["range"] = [20, 30]
+    raw["logs"][0]["gaps"][0]["range"] = [8, 20]
+    log.store.put(seal_key, json.dumps(raw).encode())
+    (wrong,) = next(
+        item for item in verify_day(log.settings, log.stream.name, MONDAY).checks if item.name == "losses"
+    ).differences
+    manifest = log.layout.manifest_key(raw["logs"][0]["used"][0]["writer"], raw["logs"][0]["used"][0]["batch"])
+    assert (wrong.what, wrong.expected, wrong.found, wrong.where) == (
+        "offsets that the seal calls lost were archived before its plan",
+        f"no manifest with them for {seal_key}",
+        manifest,
+        f"{log.owner()}, offsets [8, 10)",
+    )

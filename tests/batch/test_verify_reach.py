@@ -1,14 +1,17 @@
 """Whether a seal has every row that was archived before its plan (pure)."""
 
+from dataclasses import replace
 from datetime import timedelta
 
+import numpy as np
 import pytest
 
-from tests.core.worlds import DAYS, log, seal_of, sealed_log, span
+from tests.core.worlds import DAYS, LAYOUT, log, seal_of, sealed_log, span
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.seal import SealedLog
+from tidemark.objects.bits import OffsetBits
 from tidemark.verify.archive import Derived, ListedRange
-from tidemark.verify.claims import compare_reach
+from tidemark.verify.claims import compare_copies, compare_lost, compare_reach
 from tidemark.verify.lineage import CLOCK_SKEW_MAX, Basis
 from tidemark.verify.result import ProofPart
 
@@ -73,6 +76,55 @@ def test_a_manifest_written_about_the_time_of_the_plan_may_be_late() -> None:
         assert len(missing(sealed_log(log(), 0, 10), archived={log(): [(span(10, 20), age)]})) == number
 
 
-def test_an_archived_row_that_the_seal_calls_lost_is_named_with_the_loss_instead() -> None:
+def test_an_archived_row_that_the_seal_calls_lost_disproves_it_unless_it_came_later() -> None:
     sealed = sealed_log(log(), 0, 20, lost=[span(10, 15)])
-    assert missing(sealed, archived={log(): [(span(8, 18), timedelta(days=1))]}) == []
+    for age, found in ((timedelta(days=1), ["flights-0, offsets [10, 15)"]), (timedelta(0), [])):
+        assert missing(sealed, archived={log(): [(span(8, 18), age)]}) == found
+
+
+def test_a_batch_with_lost_offsets_from_before_the_plan_is_named_with_offsets_manifest_and_seal() -> None:
+    sealed = seal_of(DAYS[0], [sealed_log(log(), 0, 40, lost=[span(10, 15), span(20, 30)])])
+    old, new = ((PLANNED - age) // timedelta(microseconds=1) for age in (timedelta(days=1), timedelta(days=-1)))
+    batches = {
+        writer: ListedRange(range=rows, rows=1, replaced=False, committed_at_us=time_us)
+        for writer, rows, time_us in (
+            ("old", span(12, 22), old),
+            ("named", span(28, 33), new),
+            ("new", span(10, 30), new),
+        )
+    }
+    derived = Derived(batches={log(): {writer: {7: batch} for writer, batch in batches.items()}})
+    check = ProofPart(name="losses")
+    basis = Basis(planned_at_us=PLANNED // timedelta(microseconds=1), last={"named": 7, "new": 6})
+    compare_lost(sealed, basis, derived, LAYOUT, check)
+    assert [(item.found, item.where) for item in check.differences] == [
+        (LAYOUT.manifest_key("old", 7), "flights-0, offsets [12, 15)"),
+        (LAYOUT.manifest_key("old", 7), "flights-0, offsets [20, 22)"),
+        (LAYOUT.manifest_key("named", 7), "flights-0, offsets [28, 30)"),
+    ]
+    assert {item.expected for item in check.differences} == {f"no manifest with them for {LAYOUT.seal_key(DAYS[0], 1)}"}
+
+
+@pytest.mark.parametrize(
+    ("claimed", "undated", "unused", "status", "note"),
+    [
+        (3, 0, 0, "holds", None),
+        (3, 9, 0, "holds", None),  # the run counted no copy that it did not name
+        (4, 0, 0, "differs", None),  # all later copies came after the seal
+        (2, 9, 0, "differs", None),  # fewer than it named
+        (12, 9, 0, "holds", "9 archived rows of the day came at about the time of the run"),
+        (13, 9, 0, "differs", None),
+        (4, 0, 2, "holds", "2 rows of the day at offsets that it did not use"),
+    ],
+)
+def test_copies_are_counted_as_the_run_did_or_a_note_says_why_not(
+    claimed: int, undated: int, unused: int, status: str, note: str | None
+) -> None:
+    """Ten rows of the version with three copies that its plan knew, and nine that came later."""
+    bits = OffsetBits(span(0, 10))
+    bits.add(np.arange(10))
+    derived = Derived(rows={log(): bits}, copies={log(): 13}, late=9, undated=undated, unused=unused)
+    check = ProofPart(name="counts")
+    compare_copies(replace(seal_of(DAYS[0], []), duplicates_trimmed=claimed), derived, check)
+    assert check.status == status
+    assert [note is not None and note in item for item in check.notes] == [True] * (note is not None)

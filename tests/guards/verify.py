@@ -41,10 +41,51 @@ GUARDS = (
         name="verified-reach",
         promise="Verification disproves a seal that stops before rows of the day that were archived before its plan.",
         path="include/tidemark/verify/claims.py",
-        old="subtract(archived, [whole] if whole is not None else []),",
+        old="subtract(archived, used),",
         new="(),",
         tests=(
             "tests/batch/test_verify_reach.py::test_rows_that_a_seal_stops_before_disprove_it_unless_they_came_later",
+        ),
+    ),
+    Guard(
+        name="verified-reach-used",
+        promise="Verification disproves a seal that calls rows of the day lost which were archived before its plan.",
+        path="include/tidemark/verify/claims.py",
+        old="used = [item.range for item in sealed.used] if sealed is not None else []",
+        new="used = [OffsetRange(start=0, end=sealed.end)] if sealed is not None else []",
+        tests=(
+            "tests/batch/test_verify_reach.py::test_an_archived_row_that_the_seal_calls_lost_disproves_it_unless_it_came_later",
+        ),
+    ),
+    Guard(
+        name="verified-lost-archived",
+        promise="Verification names each manifest with offsets that a seal calls lost, if the plan could know it.",
+        path="include/tidemark/verify/claims.py",
+        old="subtract([batch.range], subtract([batch.range], lost)),",
+        new="(),",
+        tests=(
+            (
+                "tests/batch/test_verify_reach.py"
+                "::test_a_batch_with_lost_offsets_from_before_the_plan_is_named_with_offsets_manifest_and_seal"
+            ),
+        ),
+    ),
+    Guard(
+        name="verified-copies",
+        promise="Verification recounts the copies that a run did not read, also after later copies came.",
+        path="include/tidemark/verify/claims.py",
+        old='check.equal("duplicates_trimmed", expected=known, found=seal.duplicates_trimmed, where=where)',
+        new="pass",
+        tests=("tests/batch/test_verify_reach.py::test_copies_are_counted_as_the_run_did_or_a_note_says_why_not",),
+    ),
+    Guard(
+        name="verified-later-copies",
+        promise="Later copies of a version's records are not called missing from it.",
+        path="include/tidemark/verify/archive.py",
+        old="count(bits.without(self.rows[log]))",
+        new="count(bits.ranges())",
+        tests=(
+            "tests/batch/test_verify_lineage.py::test_a_batch_is_of_the_version_by_its_number_whatever_its_writers_clock_says",
         ),
     ),
     Guard(

@@ -15,7 +15,7 @@ from tidemark.core.errors import FormatError, TidemarkError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import COMPACTION, DataFile, Manifest, digest, parse_manifest
 from tidemark.core.manifest_chain import broken_links
-from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normalise
+from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, count, normalise, subtract
 from tidemark.objects.bits import Ints, OffsetBits
 from tidemark.objects.checksum import ALGORITHM, RowChecksum
 from tidemark.objects.columns import object_batches
@@ -40,17 +40,36 @@ class ListedRange:
 
 @dataclass(slots=True, kw_only=True)
 class Derived:
-    """``batches`` by log, writer and batch include replaced ranges. ``missing`` counts missing objects, ``late``
-    the day's rows that are not the version's. ``rows`` are the version's offsets, ``copies`` counts all copies."""
+    """``batches`` by log, writer and batch include replaced ranges. ``missing`` counts missing objects.
+
+    ``rows`` are the version's offsets, ``copies`` counts their copies in batches that its plan knew. ``later`` are the
+    offsets of the day's other rows, ``late`` counts these with all copies. ``undated`` of them may have been archived
+    before the seal; ``unused`` are in batches of the version, at offsets that it did not use.
+    """
 
     manifests: int = 0
     objects: int = 0
     missing: int = 0
     all_missing: bool = False
     late: int = 0
+    undated: int = 0
+    unused: int = 0
     batches: dict[TopicPartition, dict[str, dict[int, ListedRange]]] = field(default_factory=dict)
     rows: dict[TopicPartition, OffsetBits] = field(default_factory=dict)
     copies: dict[TopicPartition, int] = field(default_factory=dict)
+    later: dict[TopicPartition, OffsetBits] = field(default_factory=dict)
+
+    @property
+    def left_out(self) -> int:
+        """The number of the day's records that are archived and not part of the version."""
+        return sum(count(bits.without(self.rows[log])) for log, bits in self.later.items())
+
+    def keep(self, log: TopicPartition, used: Sequence[OffsetRange]) -> None:
+        """Rows at other offsets than the used ones are not the version's."""
+        bits, before = self.rows[log], self.rows[log].bits.copy()
+        for span in subtract([bits.window], used):
+            self.unused += bits.clear(span)
+        self.later[log].bits |= before & ~bits.bits
 
     def windows(self) -> dict[TopicPartition, OffsetRange]:
         """The checked offsets by log."""
@@ -124,10 +143,14 @@ class ArchiveReader:
             lineage.compare(log, found.committed(log), chains)
         windows = _windows([file for file, _ in todo.values()])
         found.rows = {log: OffsetBits(window) for log, window in windows.items()}
+        found.later = {log: OffsetBits(window) for log, window in windows.items()}
         found.copies = dict.fromkeys(windows, 0)
         for number, (_, (file, manifest)) in enumerate(sorted(todo.items())):
             progress(f"object {number + 1:,} of {len(todo):,}")
+            before = found.late
             self._read(file, found, files, late=lineage.late(manifest, file, basis))
+            if not basis.follows(manifest):
+                found.undated += found.late - before
         found.all_missing = 0 < found.missing == len(todo)
         chains.derived_from = f"{found.manifests:,} manifests{lineage.derived_from}"
         files.derived_from = f"{found.objects:,} objects, every row and checksum"
@@ -274,6 +297,7 @@ class ArchiveReader:
                 for span in late:
                     inside = (own >= span.start) & (own < span.end)
                     found.late += int(inside.sum())
+                    found.later[file.log].add(own[inside])
                     own = own[~inside]
                 found.copies[file.log] += len(own)
                 found.rows[file.log].add(own)

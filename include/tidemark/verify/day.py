@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 from tidemark.core.errors import FormatError
 from tidemark.core.instruments import VERIFY_DIFFERENCES
 from tidemark.core.layout import Layout
-from tidemark.core.offsets import count, subtract
+from tidemark.core.offsets import count
 from tidemark.core.seal import Seal
 from tidemark.definitions.stream import Stream, load_stream
 from tidemark.objects.bits import OffsetBits
@@ -26,7 +26,7 @@ from tidemark.tables.snapshot_summary import RUN_PROPERTY
 from tidemark.tables.snapshots import last_publication, published_at, quarantined_at
 from tidemark.telemetry.steps import export_step
 from tidemark.verify.archive import ArchiveReader, Derived
-from tidemark.verify.claims import Claims, compare_ranges, compare_reach, read_claims
+from tidemark.verify.claims import Claims, compare_copies, compare_lost, compare_ranges, compare_reach, read_claims
 from tidemark.verify.kafka_check import KafkaSide
 from tidemark.verify.losses import compare_losses
 from tidemark.verify.result import ProofPart, Verification
@@ -87,11 +87,12 @@ def _verify(settings: Settings, stream: Stream, day: date, version: int | None, 
     compare_reach(claims.seal, claims.basis, archive, ranges)
     losses = ProofPart(name="losses")
     compare_losses(settings, stream, claims.seal, archive, losses)
+    compare_lost(claims.seal, claims.basis, archive, layout, losses)
     table, readers = ProofPart(name="tables"), ProofPart(name="readers")
     sides = _tables(settings, stream, claims, archive, table)
     _compare_rows(sides, table)
     counts, changes = ProofPart(name="counts"), ProofPart(name="difference")
-    _compare_counts(sides, counts, rolled_back=claims.seal.rolled_back_to is not None)
+    _compare_counts(sides, counts)
     _compare_difference(settings, stream, claims, sides, changes)
     _compare_readers(settings, stream, claims, sides, readers)
     kafka, holes = ProofPart(name="kafka"), ProofPart(name="holes")
@@ -117,10 +118,9 @@ def _result(stream: Stream, day: date, claims: Claims, checks: list[ProofPart]) 
 
 def _set_aside(seal: Seal, archive: Derived) -> None:
     """Rows at offsets that the seal did not use are no part of it: they are late, or ``compare_reach`` names them."""
-    for log, bits in archive.rows.items():
+    for log in archive.rows:
         sealed = seal.log(log)
-        for span in subtract([bits.window], [used.range for used in sealed.used] if sealed is not None else []):
-            archive.late += bits.clear(span)
+        archive.keep(log, [used.range for used in sealed.used] if sealed is not None else [])
 
 
 def _tables(settings: Settings, stream: Stream, claims: Claims, archive: Derived, check: ProofPart) -> _Sides:
@@ -231,17 +231,16 @@ def _compare_rows(sides: _Sides, check: ProofPart) -> None:
         check.ranges("kept of duplicates by key", stands, expected="published", found="no row", log=log)
 
 
-def _compare_counts(sides: _Sides, check: ProofPart, *, rolled_back: bool) -> None:
+def _compare_counts(sides: _Sides, check: ProofPart) -> None:
     seal, archive = sides.seal, sides.archive
     where = f"seal of {seal.day} version {seal.version}"
     read = sum(len(bits) for bits in archive.rows.values())
     copies = sum(archive.copies.values())
     if archive.missing:
-        check.notes.append("rows read are not compared: objects are missing")
+        check.notes.append("rows_read and duplicates_trimmed are not compared: objects are missing")
     else:
         check.equal("rows_read", expected=read, found=seal.rows_read, where=where)
-        if not (archive.late or rolled_back):
-            check.equal("duplicates_trimmed", expected=copies - read, found=seal.duplicates_trimmed, where=where)
+        compare_copies(seal, archive, check)
     published, aside = sides.published, sides.quarantined
     for name, number, claimed in (
         ("rows_published", published and published.rows, seal.rows_published),
@@ -257,9 +256,12 @@ def _compare_counts(sides: _Sides, check: ProofPart, *, rolled_back: bool) -> No
         if seal.deduplicated is not None:
             found += f" + {aside.removed:,} removed as duplicates by key"
         check.derived_from = f"{copies:,} archived rows, {read:,} distinct = {found}"
-    if archive.late:
+    left_out = archive.left_out
+    if later := archive.late + archive.unused - left_out:
+        check.notes.append(f"{later:,} archived rows of the day are later copies of archived records")
+    if left_out:
         check.notes.append(
-            f"{archive.late:,} archived rows of the day are not part of this version: they came later, or a rollback"
+            f"{left_out:,} archived records of the day are not part of this version: they came later, or a rollback"
             " left them out"
         )
 

@@ -19,10 +19,11 @@ class Basis:
     it used. The clocks of writers and of the run do not matter.
 
     ``batches`` are the used ranges by writer and log, in order: the first and the last batch of adjacent ones.
-    ``planned_at_us`` is when the run was planned.
+    ``planned_at_us`` is when the run was planned, ``sealed_at_us`` when it wrote the seal.
     """
 
     planned_at_us: int
+    sealed_at_us: int = 0
     last: Mapping[str, int] = field(default_factory=dict)
     batches: Mapping[tuple[str, TopicPartition], Sequence[tuple[int, int]]] = field(default_factory=dict)
 
@@ -49,6 +50,11 @@ class Basis:
         """
         until_us = self.planned_at_us - CLOCK_SKEW_MAX // timedelta(microseconds=1)
         return self.named(writer, batch) or committed_at_us < until_us
+
+    def follows(self, manifest: Manifest) -> bool:
+        """Whether a batch was archived after the seal, whatever the clocks. A compaction may be of earlier batches."""
+        since_us = self.sealed_at_us + CLOCK_SKEW_MAX // timedelta(microseconds=1)
+        return not manifest.replaces and manifest.committed_at_us > since_us
 
     def rank(self, log: TopicPartition, manifest: Manifest) -> bool:
         """Of several manifests of one object, the lowest rank is the version's, if any is."""
