@@ -19,7 +19,7 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-FORMAT, SEAL_FORMATS, JSON_VERSION = 1, (1, 2), 1
+FORMAT, SEAL_FORMATS, JSON_VERSION = 1, (1, 2, 3), 1
 HOLDS, BROKEN, NOT_FOUND_OUT, USAGE = 0, 1, 2, 64
 SHOWN_MAX = 20
 _HEX = {32: re.compile("[0-9a-f]{64}"), 64: re.compile("[0-9a-f]{128}")}

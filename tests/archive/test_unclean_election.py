@@ -10,14 +10,16 @@ from pyspark.sql import SparkSession
 
 from tests.cluster import Cluster
 from tests.conftest import MakeStream, unique
+from tests.core.worlds import span
 from tests.waiting import wait_until
 from tidemark.archive.manifests import read_manifests
 from tidemark.archive.stream.driver import archive
-from tidemark.core.errors import PositionError
+from tidemark.core.errors import IncompleteError, PositionError
 from tidemark.core.layout import Layout
 from tidemark.core.logged_record import record_digest
+from tidemark.core.offsets import OffsetRange
 from tidemark.kafka.topics import describe_topic
-from tidemark.reconcile.plan.step import plan_run
+from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
 from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
@@ -122,3 +124,41 @@ def test_logs_that_an_unclean_election_truncated_stop_stream_and_run(
         (LONGER, 100, 130),
         (INTACT, 100, 110),
     }
+
+
+@pytest.mark.conformance(71)
+def test_records_that_nobody_archived_and_an_unclean_election_took_are_a_loss_that_is_never_forgotten(
+    brokers: Cluster, settings: Settings, make_stream: MakeStream
+) -> None:
+    source = Source.create(brokers)
+    there = settings.model_copy(update={"kafka_bootstrap": brokers.bootstrap})
+    stream = make_stream(topic=source.topic)
+    layout = Layout(prefix=there.prefix, stream=stream.name)
+    run = Run(stream=stream, settings=there, store=ObjectStore(there), layout=layout, name="run-1")
+
+    def lost() -> dict[int, tuple[OffsetRange, ...]]:
+        plan = plan_run(run, [DAY], False)
+        return {item.target.log.partition: tuple(one.range for one in item.target.truncated) for item in plan.logs}
+
+    try:
+        source.produce(dict.fromkeys(range(4), 90), name="kept")
+        brokers.kill(FOLLOWER)
+        wait_until(lambda: brokers.in_sync(source.topic) == (LEADER,), "the follower is out of sync")
+        source.produce(dict.fromkeys(range(4), 10), name="lost")
+        assert lost() == dict.fromkeys(range(4), ())  # it sees offset 100
+        brokers.kill(LEADER)
+        source.until_led_by(None)
+        brokers.start(FOLLOWER)
+        source.until_led_by(FOLLOWER)
+        source.produce({SHORTER: 5}, name="new")
+        found = lost()
+        assert found == {SHORTER: (span(95, 100),), EQUAL: (span(90, 100),), LONGER: (span(90, 100),), INTACT: ()}
+        source.produce(dict.fromkeys((SHORTER, EQUAL, LONGER), 40), name="newer")
+        assert lost() == found
+    finally:
+        brokers.heal()
+    assert lost() == found  # also with another leader
+    with pytest.raises(IncompleteError) as stopped:
+        finalize_plan_run(run)
+    sentence = f"{source.topic}-{SHORTER} [95, 100) lost from the end of the log: at most 5 offsets"
+    assert f"{sentence}; {source.topic}-{SHORTER} [0, 95) may have had other records before" in str(stopped.value)

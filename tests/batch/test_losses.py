@@ -16,10 +16,12 @@ from tests.batch.test_seal import finalized, finish
 from tests.conftest import Record
 from tests.core.test_heartbeat import EXAMPLE
 from tidemark.cli.app import app
+from tidemark.core.day_summary import summarise
 from tidemark.core.errors import IncompleteError
+from tidemark.core.log_extents import SeenLogs, extents_json
 from tidemark.core.loss_text import time_text
 from tidemark.core.offsets import OffsetRange
-from tidemark.core.plan import Gap, LogRange, Neighbours
+from tidemark.core.plan import Gap, LogRange, Neighbours, Truncation
 from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.rebuild.step import rebuild_run
@@ -159,6 +161,65 @@ def test_the_tail_of_a_recreated_topic_is_a_loss_in_plan_seal_report_and_proof(l
     compare_losses(log.settings, log.stream, seal, Derived(), check)
     assert (check.status, check.notes[0]) == ("holds", f"known loss: {sentence}")
     finalized(log, "third", TUESDAY)  # the loss is known
+
+
+@pytest.mark.conformance(71)
+def test_a_lost_end_of_a_log_is_named_until_it_is_accepted_and_then_stays_known(
+    log: Log, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after an unclean leader election: the archive stream had seen 15 offsets, and Kafka has 10 in the same log."""
+    log.produce(10, at(MONDAY, 9))
+    log.archive(0, 4)
+    owner = log.owner()
+    beat = replace(
+        EXAMPLE,
+        stream=log.stream.name,
+        time=datetime.now(UTC),
+        positions=(),
+        extents=(LogRange(log=owner, range=OffsetRange(start=0, end=15)),),
+    )
+    log.store.put(log.layout.heartbeat_key("archive"), beat.to_json())
+    plan_run(log.run(), [MONDAY], False)
+    sentence = (
+        f"{owner} [10, 15) lost from the end of the log: at most 5 offsets; {owner} [4, 10) may have had other records"
+        " before"
+    )
+    assert sentence in caplog.messages
+    log.store.delete(log.layout.heartbeat_key("archive"))
+    log.produce(10, at(MONDAY, 10))  # new records take the lost offsets, and others follow
+    log.archive(4, 20)
+    caplog.clear()
+    plan_run(log.run(), [MONDAY], False)
+    assert sentence not in caplog.messages  # it is recorded already
+    with pytest.raises(IncompleteError) as caught:
+        finalize_plan_run(log.run())
+    assert f"expected no gap, found {sentence} [run run-1" in str(caught.value)
+    assert "A broker that was just restarted may need a moment: run the days again first" in str(caught.value)
+    accepted = log.run(accept_loss=True)
+    finalize_plan_run(accepted)
+    finish(accepted, {MONDAY: 20})
+    (seal,) = seal_run(accepted)
+    lost_end = Truncation(log=owner, range=OffsetRange(start=10, end=15), archived=4, leader_epoch=0)
+    assert (seal.truncated, seal.logs[0].gaps, summarise(seal).lost) == ((lost_end,), (), 5)
+    report_run(accepted)
+    verdict = accepted.require(REPORT)["verdict"]
+    assert (verdict["status"], verdict["sentences"][0]) == ("complete with losses", f"{sentence}.")
+    check = ProofPart(name="losses")
+    compare_losses(log.settings, log.stream, seal, Derived(), check)
+    assert (check.status, check.notes) == ("holds", [f"known loss: {sentence}"])
+    finalized(log, "later", TUESDAY)  # the loss is known
+
+
+@pytest.mark.conformance(71)
+def test_an_end_that_was_too_low_for_a_moment_is_no_loss_once_the_records_are_back(log: Log) -> None:
+    """A broker that was just restarted: the records at the end are of an earlier leader than the one without them."""
+    log.produce(10, at(MONDAY, 9))
+    log.archive(0, 10)
+    for leader_epoch, lost in ((0, True), (None, True), (1, False)):
+        missing = Truncation(log=log.owner(), range=OffsetRange(start=7, end=9), archived=4, leader_epoch=leader_epoch)
+        log.store.put(log.layout.log_extents_key, extents_json(SeenLogs(truncated=(missing,))))
+        plan = plan_run(log.run(), [MONDAY], False)
+        assert plan.logs[0].target.truncated == ((missing,) if lost else ())
 
 
 def test_a_known_loss_of_a_stream_that_never_ran_is_sealed_reported_and_verified(log: Log, spark: SparkSession) -> None:

@@ -328,7 +328,7 @@ def test_the_same_certificate_twice_is_no_problem(tmp_path: Path, capsys: pytest
         ({"logs": [{"gaps": []}]}, "used ranges and losses do not tile a log"),
         ({"logs": [{"holes": [{"range": [30, 40], "missing": 1}]}]}, "a hole is not in a used range"),
         ({"logs": [{"holes": [{"range": [0, 5], "missing": 6}]}]}, "a hole is not in a used range"),
-        ({"format": 3}, "unknown format of a certificate"),
+        ({"format": 4}, "unknown format of a certificate"),
         ({"day": "2025-06-31", "previous_day": None}, "a certificate does not parse"),
         ({"objects": None}, "a certificate does not parse"),
         ({"objects": {"count": 0, "bytes": 0, "sha256": "../../etc"}}, "a certificate does not parse"),

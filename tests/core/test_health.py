@@ -21,7 +21,7 @@ from tidemark.inspect.problems import Problem
 from tidemark.inspect.status import _layer_problems
 from tidemark.inspect.status_metrics import STATE, _layer
 from tidemark.inspect.status_rows import layer_row
-from tidemark.reconcile.plan.log_extents import record_extents
+from tidemark.reconcile.plan.log_extents import read_seen, record_seen
 from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
@@ -109,9 +109,9 @@ def test_what_a_heartbeat_says_of_deleted_topics_outlives_it() -> None:
     seen = (LogRange(log=log(), range=OffsetRange(start=0, end=9)),)
     store = Memory({layout.heartbeat_key("archive"): replace(EXAMPLE, extents=seen).to_json()})
     run = cast("Run", SimpleNamespace(store=store, layout=layout))
-    assert record_extents(run, {}) == seen
+    assert record_seen(run, read_seen(run), {}, {}).extents == seen
     store.objects[layout.heartbeat_key("archive")] = b"{"
-    assert record_extents(run, {}) == seen
+    assert record_seen(run, read_seen(run), {}, {}).extents == seen
 
 
 @pytest.mark.conformance(55, 66)

@@ -16,7 +16,7 @@ from tidemark.core.errors import FormatError, IncompleteError, PositionError
 from tidemark.core.layout import DataName, Layout
 from tidemark.core.manifest import parse_manifest
 from tidemark.core.offsets import OffsetRange
-from tidemark.core.plan import Plan
+from tidemark.core.plan import Plan, Truncation
 from tidemark.core.seal import parse_seal
 
 prefixes = st.sampled_from(["", "lake", "a/b"])
@@ -125,7 +125,7 @@ SEAL = seal_of(DAYS[0], [sealed_log(log(), 0, 10, [span(2, 4)])])
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (("format",), 99, "unknown seal format: expected 2, found 99"),
+        (("format",), 99, "unknown seal format: expected 3, found 99"),
         (("format",), ..., "does not parse"),
         (("rows_read",), "1", r"expected int, found '1' \[seal.json.rows_read\]"),
         (("rows_read",), True, r"expected int, found True \[seal.json.rows_read\]"),
@@ -143,13 +143,18 @@ def test_a_damaged_seal_is_refused_by_field(path: tuple[str | int, ...], value: 
         parse_seal(damaged(SEAL.to_json(), path, value), where="seal.json")
 
 
-def test_an_approved_seal_has_a_format_of_its_own_and_any_other_seal_stays_as_it_was() -> None:
+def test_a_seal_with_an_approval_or_a_lost_end_has_its_own_format_and_others_stay_as_they_were() -> None:
     raw = json.loads(SEAL.to_json())
     assert (raw["format"], "approval" in raw) == (1, False)
     approved = replace(SEAL, approval=Approval(by="anna", at_us=7, words="a holiday"))
     raw = json.loads(approved.to_json())
     assert (raw["format"], raw["approval"]) == (2, {"by": "anna", "at_us": 7, "words": "a holiday"})
-    for seal in (SEAL, approved):
+    assert "truncated" not in raw
+    lost = Truncation(log=log(), range=span(10, 15), archived=8, leader_epoch=None)
+    truncated = [replace(seal, truncated=(lost,)) for seal in (SEAL, approved)]
+    raw = json.loads(truncated[0].to_json())
+    assert (raw["format"], raw["approval"], len(raw["truncated"])) == (3, None, 1)
+    for seal in (SEAL, approved, *truncated):
         assert parse_seal(seal.to_json(), where="here") == seal
 
 

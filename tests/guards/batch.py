@@ -188,8 +188,8 @@ GUARDS = (
         name="heartbeats-extents-kept",
         promise="What the archive stream has seen of deleted topics is kept, although its heartbeat is replaced.",
         path="include/tidemark/reconcile/plan/log_extents.py",
-        old="widen(known, now, () if beat is None else beat.extents)",
-        new="widen(known, now)",
+        old="extents=widen(known.extents, () if beat is None else beat.extents)",
+        new="extents=known.extents",
         tests=("tests/core/test_health.py::test_what_a_heartbeat_says_of_deleted_topics_outlives_it",),
     ),
     Guard(

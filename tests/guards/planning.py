@@ -157,10 +157,70 @@ GUARDS = (
         name="seen-offsets-recorded",
         promise="What a run sees of a log is kept for the time when its topic is deleted.",
         path="include/tidemark/reconcile/plan/log_extents.py",
-        old="widen(known, now, () if beat is None else beat.extents)",
-        new="widen(known, () if beat is None else beat.extents)",
+        old="extents=widen(known.extents, before.extents, now)",
+        new="extents=widen(known.extents, before.extents)",
         tests=(
             "tests/batch/test_losses.py::test_the_tail_of_a_recreated_topic_is_a_loss_in_plan_seal_report_and_proof",
+        ),
+    ),
+    Guard(
+        name="lost-end-found",
+        promise="An end that was seen of a log that Kafka has, and that is after its end now, is a loss.",
+        path="include/tidemark/core/log_extents.py",
+        old="found += [LogRange(log=item.log, range=part) for part in subtract(lost, known)]",
+        new="found += []",
+        tests=(
+            "tests/core/test_targets.py::test_what_was_seen_of_a_log_at_or_after_its_end_is_lost_unless_it_is_archived_or_known",
+        ),
+    ),
+    Guard(
+        name="lost-end-recorded",
+        promise="What a log lost from its end is not forgotten when the log has grown again.",
+        path="include/tidemark/reconcile/plan/log_extents.py",
+        old="sorted({*known.truncated, *lost} - back,",
+        new="sorted({*known.truncated} - back,",
+        tests=(
+            "tests/batch/test_losses.py::test_a_lost_end_of_a_log_is_named_until_it_is_accepted_and_then_stays_known",
+        ),
+    ),
+    Guard(
+        name="lost-end-named",
+        promise="What a log lost from its end stops the run until a person accepts it.",
+        path="include/tidemark/reconcile/plan/step.py",
+        old="return [*found, *map(truncation_text, new_truncations(plan, seals))]",
+        new="return found",
+        tests=(
+            "tests/batch/test_losses.py::test_a_lost_end_of_a_log_is_named_until_it_is_accepted_and_then_stays_known",
+        ),
+    ),
+    Guard(
+        name="lost-end-sealed",
+        promise="A seal records what logs have lost from their ends.",
+        path="include/tidemark/reconcile/seal.py",
+        old="truncated=tuple(lost for item in plan.logs for lost in item.target.truncated),",
+        new="truncated=(),",
+        tests=(
+            "tests/batch/test_losses.py::test_a_lost_end_of_a_log_is_named_until_it_is_accepted_and_then_stays_known",
+        ),
+    ),
+    Guard(
+        name="lost-end-known",
+        promise="A lost end that a seal records stops no later run.",
+        path="include/tidemark/reconcile/plan/losses.py",
+        old="for lost in item.target.truncated if lost not in sealed)",
+        new="for lost in item.target.truncated)",
+        tests=(
+            "tests/batch/test_losses.py::test_a_lost_end_of_a_log_is_named_until_it_is_accepted_and_then_stays_known",
+        ),
+    ),
+    Guard(
+        name="lost-end-back",
+        promise="An end that was too low for a moment is no loss once the same records are there again.",
+        path="include/tidemark/reconcile/plan/log_extents.py",
+        old="there.leader_epoch is not None and there.leader_epoch < lost.leader_epoch",
+        new="False",
+        tests=(
+            "tests/batch/test_losses.py::test_an_end_that_was_too_low_for_a_moment_is_no_loss_once_the_records_are_back",
         ),
     ),
     Guard(

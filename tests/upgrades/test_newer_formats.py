@@ -33,10 +33,10 @@ def of_folder(name: str) -> tuple[str, bytes]:
     ("folder", "parse", "problem", "known"),
     [
         ("manifests", parse_manifest, "unknown manifest format", 1),
-        ("seals", parse_seal, "unknown seal format", 2),
+        ("seals", parse_seal, "unknown seal format", 3),
         ("certificates", parse_certificate, "unknown certificate format", 1),
         ("heartbeats", parse_heartbeat, "unknown heartbeat format", 2),
-        ("log-extents", parse_extents, "unknown format of offsets seen in Kafka", 1),
+        ("log-extents", parse_extents, "unknown format of offsets seen in Kafka", 2),
     ],
 )
 def test_an_object_of_a_newer_format_is_refused_with_what_to_do(

@@ -6,10 +6,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from tests.core.worlds import log, seal_of, sealed_log
+from tests.core.worlds import log, seal_of, sealed_log, span
 from tests.web.shown import DAY, LOSS, NOW, last_run, plan_with_loss, status, tide
 from tidemark.core.day_summary import DaySummary, summarise
-from tidemark.core.plan import Neighbours
+from tidemark.core.loss_text import truncation_text
+from tidemark.core.plan import Neighbours, Truncation
 from tidemark.inspect.last_run import LastRun
 from tidemark.inspect.status_rows import DayRow
 from tidemark.pages.causes import run_cause
@@ -47,6 +48,16 @@ def test_the_loss_of_one_offset_is_named_in_the_singular() -> None:
     found = run_cause(last_run("failed", error), plan_with_loss(lost_to=3, topic_deleted=True), UTC)
     how = "it was deleted with the topic"
     assert found.sentences == (f"At most 1 offset of flights-0 is lost: {how}. It is {unknown}.",)
+
+
+@pytest.mark.conformance(71)
+def test_what_a_log_lost_from_its_end_is_a_loss_that_a_person_may_accept() -> None:
+    plan = plan_with_loss()
+    lost = Truncation(log=log(), range=span(10, 15), archived=8, leader_epoch=1)
+    (own,) = plan.logs
+    plan = replace(plan, logs=(replace(own, target=replace(own.target, truncated=(lost,))),))
+    found = run_cause(last_run("failed", f"expected no gap, found {truncation_text(lost)} [run run-1]"), plan, UTC)
+    assert (found.loss, found.sentences) == (True, (f"{truncation_text(lost)}.",))
 
 
 def test_a_loss_that_a_seal_has_is_not_the_cause_of_another_failure() -> None:

@@ -68,7 +68,7 @@ def summarise(seal: Seal) -> DaySummary:
         published=seal.rows_published,
         quarantined=seal.rows_quarantined,
         removed=seal.rows_removed,
-        lost=count(gap.range for gap in gaps),
+        lost=count([*(gap.range for gap in gaps), *(lost.range for lost in seal.truncated)]),
         lost_of_day=count(gap.range for gap in gaps if may_be_of(gap, seal.day, zone)),
         unexplained=sum(hole.counts["unexplained"] for item in seal.logs for hole in item.holes),
         refilled=seal.refilled_offsets,

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from datetime import tzinfo
 
 from tidemark.core.days import moment_text
-from tidemark.core.offsets import TopicPartition
-from tidemark.core.plan import Gap, Neighbours
+from tidemark.core.offsets import TopicPartition, range_or_none
+from tidemark.core.plan import Gap, Neighbours, Truncation
 
 
 def loss_text(log: TopicPartition, gap: Gap, zone: tzinfo) -> str:
@@ -13,6 +13,14 @@ def loss_text(log: TopicPartition, gap: Gap, zone: tzinfo) -> str:
     how = "with its topic, which was deleted or recreated: at most" if gap.topic_deleted else "to retention:"
     offsets = "offset" if len(gap.range) == 1 else "offsets"
     return f"{log} {gap.range} lost {how} {len(gap.range):,} {offsets}, {time_text(gap.neighbours, zone)}"
+
+
+def truncation_text(lost: Truncation) -> str:
+    """Which offsets a log lost from its end, at most how many, and which others Kafka may have rewritten."""
+    offsets = "offset" if len(lost.range) == 1 else "offsets"
+    doubtful = range_or_none(lost.archived, lost.range.start)
+    others = "" if doubtful is None else f"; {lost.log} {doubtful} may have had other records before"
+    return f"{lost.log} {lost.range} lost from the end of the log: at most {len(lost.range):,} {offsets}{others}"
 
 
 def time_text(found: Neighbours | None, zone: tzinfo, shown: Callable[[int, tzinfo], str] = moment_text) -> str:

@@ -22,12 +22,30 @@ class LogRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Truncation:
+    """Offsets that Kafka had at the end of a log and lost, by an unclean leader election or with a disk.
+
+    - log: the log.
+    - range: the offsets, from the log's end then to the last end that was seen. Some may never have had a record. Later
+      records take these offsets.
+    - archived: the end of the archived offsets then. Kafka may have had other records from there to `range`.
+    - leader_epoch: epoch of the log's leader then. Null from brokers that do not report it.
+    """
+
+    log: TopicPartition
+    range: OffsetRange
+    archived: int
+    leader_epoch: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """The offsets of one log that a run must prove: ``[start, end)``.
 
     ``start`` is the first offset that the stream is responsible for: a previous seal's, 0 for a partition added since,
     else the lower of log start and first archived offset. ``log_start`` and ``high_watermark`` are from the time when
     the run was planned. ``deleted``: Kafka no longer has the log, and all three ends are the last known one.
+    ``truncated`` are offsets that were seen of the log, also inside the target, and lost before they were archived.
     """
 
     log: TopicPartition
@@ -36,6 +54,7 @@ class Target:
     log_start: int
     high_watermark: int
     deleted: bool = False
+    truncated: tuple[Truncation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

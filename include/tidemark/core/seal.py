@@ -14,11 +14,13 @@ from tidemark.core.errors import ConflictError, FormatError, IncompleteError, Po
 from tidemark.core.manifest import canonical_json, digest
 from tidemark.core.object_list import ObjectList
 from tidemark.core.offsets import TopicPartition, normalise
-from tidemark.core.plan import Gap, Hole, LastBatch, Reason, Used
+from tidemark.core.plan import Gap, Hole, LastBatch, Reason, Truncation, Used
 from tidemark.core.seen import SeenDay, SeenHole, SeenLog
 
-FORMAT = 2
-WITHOUT_APPROVAL = 1  # such a seal has the same bytes as before there were approvals
+FORMAT = 3
+# Such seals have the same bytes as before there were the later fields.
+WITHOUT_TRUNCATIONS = 2
+WITHOUT_APPROVAL = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +150,8 @@ class Seal:
       batches up to these, and counts no later copies. No clock decides.
     - objects: the archive's objects that the rows were read from.
     - previous_day: the seal of the day before. Null if no day before was sealed then.
-    - approval: the person who let the run publish the day with failed warnings or losses. Only in format 2.
+    - approval: the person who let the run publish the day with failed warnings or losses. Not in format 1.
+    - truncated: offsets that logs had and lost from their ends before they were archived. Only in format 3.
     """
 
     stream: str
@@ -176,6 +179,7 @@ class Seal:
     previous_day: PreviousDay | None = None
     last_batches: tuple[LastBatch, ...] = ()
     approval: Approval | None = None
+    truncated: tuple[Truncation, ...] = ()
 
     def __post_init__(self) -> None:
         where = f"{self.stream} {self.day} version {self.version}"
@@ -220,10 +224,14 @@ class Seal:
         return next((item for item in self.logs if item.log == log), None)
 
     def to_json(self) -> bytes:
-        value = encode(self)
-        if self.approval is None:
-            del value["approval"]
-        return canonical_json({"format": WITHOUT_APPROVAL if self.approval is None else FORMAT, **value})
+        value, form = encode(self), FORMAT
+        if not self.truncated:
+            del value["truncated"]
+            form = WITHOUT_TRUNCATIONS
+            if self.approval is None:
+                del value["approval"]
+                form = WITHOUT_APPROVAL
+        return canonical_json({"format": form, **value})
 
     def digest(self) -> str:
         """As in ``previous`` of the day's next version."""
@@ -240,7 +248,9 @@ def parse_seal(body: bytes, *, where: str) -> Seal:
             "a seal does not parse", expected=f"format {FORMAT}", found=repr(error), where=where
         ) from error
     if form == WITHOUT_APPROVAL:
-        raw = {"approval": None, **raw}
+        raw = {"approval": None, "truncated": [], **raw}
+    elif form == WITHOUT_TRUNCATIONS:
+        raw = {"truncated": [], **raw}
     else:
         require_format("unknown seal format", form, known=FORMAT, where=where)
     return decode(Seal, raw, where=where)

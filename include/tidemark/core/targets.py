@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from datetime import date
 
 from tidemark.core.errors import IncompleteError
-from tidemark.core.log_extents import LogExtents
+from tidemark.core.log_extents import SeenLogs
 from tidemark.core.offsets import OffsetRange, TopicPartition
-from tidemark.core.plan import LogPlan, Plan, Target
+from tidemark.core.plan import LogPlan, Plan, Target, Truncation
 from tidemark.core.seal import Seal
 
 Extents = Mapping[TopicPartition, tuple[int, int]]
@@ -54,14 +54,15 @@ def decide_targets(
     ends: Mapping[TopicPartition, DayEnd],
     archived: Extents,
     seals: Sequence[Seal],
-    seen: LogExtents = (),
+    seen: SeenLogs = SeenLogs(),  # noqa: B008  # it is frozen
 ) -> tuple[Target, ...]:
     """One target per log of ``ends``, and one per other log that is archived, sealed or seen; in the order of the logs.
 
     A log ends where its days end, or where its archived or sealed offsets end if that is higher: later ranges may have
     late rows of the days. If a log is not in ``ends``, its topic was deleted or recreated: everything up to the last
     end in ``seen`` is the target, and missing offsets are lost. What was seen of a topic that the stream neither reads
-    nor has read does not count. A log without a seal was added since if its topic has one: it starts at 0.
+    nor has read does not count. A log without a seal was added since if its topic has one: it starts at 0. Each target
+    has what its log was seen to lose from its end.
 
     Raises IncompleteError if an open transaction hides a part of the days, because it may still be committed, and if a
     log ends before its archived offsets end.
@@ -95,16 +96,24 @@ def decide_targets(
                 end=max(found.position, reached),
                 log_start=found.log_start,
                 high_watermark=found.high_watermark,
+                truncated=_truncated(seen, log),
             )
         )
     own_topics = {log.topic for log in (*ends, *archived, *sealed)}
-    in_kafka = {item.log: (item.range.start, item.range.end) for item in seen if item.log.topic in own_topics}
+    in_kafka = {item.log: (item.range.start, item.range.end) for item in seen.extents if item.log.topic in own_topics}
     for log in (archived.keys() | sealed.keys() | in_kafka.keys()) - ends.keys():
         extents = [found[log] for found in (archived, sealed) if log in found] or [in_kafka[log]]
         end = max(end for _, end in (*extents, in_kafka.get(log, (0, 0))))
         start = min(start for start, _ in extents)
-        targets.append(Target(log=log, start=start, end=end, log_start=end, high_watermark=end, deleted=True))
+        lost = _truncated(seen, log)
+        targets.append(
+            Target(log=log, start=start, end=end, log_start=end, high_watermark=end, deleted=True, truncated=lost)
+        )
     return tuple(sorted(targets, key=lambda item: item.log))
+
+
+def _truncated(seen: SeenLogs, log: TopicPartition) -> tuple[Truncation, ...]:
+    return tuple(item for item in seen.truncated if item.log == log)
 
 
 def _require_reached(log: TopicPartition, reached: int, high_watermark: int) -> None:

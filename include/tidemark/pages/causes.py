@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import tzinfo
 
-from tidemark.core.loss_text import loss_text, time_text
+from tidemark.core.loss_text import loss_text, time_text, truncation_text
 from tidemark.core.offsets import TopicPartition
 from tidemark.core.plan import Gap, Plan
 from tidemark.inspect.last_run import LastRun
@@ -39,8 +39,11 @@ def _losses(plan: Plan, zone: tzinfo, error: str) -> tuple[str, ...]:
     """Those that the error names: others are in seals, and stop no run."""
     lost = [(item.target.log, gap) for item in plan.logs for gap in item.gaps if gap.kind == "lost"]
     found = [(log, gap) for log, gap in lost if loss_text(log, gap, zone) in error]
-    texts = tuple(_loss(log, gap, zone) for log, gap in found[:_LOSSES_MAX])
-    more = len(found) - _LOSSES_MAX
+    truncated = [
+        text for item in plan.logs for lost in item.target.truncated if (text := truncation_text(lost)) in error
+    ]
+    texts = (*(_loss(log, gap, zone) for log, gap in found), *(f"{text}." for text in truncated))
+    texts, more = texts[:_LOSSES_MAX], len(texts) - _LOSSES_MAX
     return (*texts, f"{plural(more, 'more range')} of offsets: the report names them.") if more > 0 else texts
 
 

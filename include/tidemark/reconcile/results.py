@@ -351,8 +351,9 @@ def _refill_figures(result: RefillResult) -> Figures:
 
 
 def _plan_figures(result: FinalizeResult) -> Figures:
-    gaps = (gap for log in result.plan.logs for gap in log.gaps)
-    return {instruments.LOST_OFFSETS: count(gap.range for gap in gaps if gap.kind == "lost")}
+    logs = result.plan.logs
+    gaps = [gap.range for log in logs for gap in log.gaps if gap.kind == "lost"]
+    return {instruments.LOST_OFFSETS: count([*gaps, *(lost.range for log in logs for lost in log.target.truncated)])}
 
 
 def _rebuild_figures(result: RebuildResult) -> Figures:

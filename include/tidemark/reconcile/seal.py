@@ -161,6 +161,7 @@ def _seals(
                 objects=objects[day.day][0],
                 last_batches=run.require(PLAN).archive.last_batches,
                 approval=approved.get(day.day),
+                truncated=tuple(lost for item in plan.logs for lost in item.target.truncated),
             )
         )
     return seals

@@ -104,14 +104,15 @@ def _verify(settings: Settings, stream: Stream, day: date, version: int | None, 
 
 
 def _result(stream: Stream, day: date, claims: Claims, checks: list[ProofPart]) -> Verification:
-    logs = claims.seal.logs if claims.seal is not None else ()
+    seal = claims.seal
+    gaps = [gap.range for item in seal.logs for gap in item.gaps] if seal is not None else []
     return Verification(
         stream=stream.name,
         day=day.isoformat(),
         version=claims.version,
         seal=claims.key,
-        lost=count(gap.range for item in logs for gap in item.gaps),
-        approval=claims.seal.approval if claims.seal is not None else None,
+        lost=count([*gaps, *(item.range for item in seal.truncated)]) if seal is not None else 0,
+        approval=seal.approval if seal is not None else None,
         checks=tuple(checks),
     )
 

@@ -1,7 +1,7 @@
 """Compare a seal's losses with Kafka, whose log must start after each of them."""
 
 from tidemark.core.errors import ServiceError
-from tidemark.core.loss_text import loss_text
+from tidemark.core.loss_text import loss_text, truncation_text
 from tidemark.core.offsets import count, subtract
 from tidemark.core.seal import Seal
 from tidemark.definitions.stream import Stream
@@ -18,6 +18,7 @@ def compare_losses(settings: Settings, stream: Stream, seal: Seal, archive: Deri
     Each loss is noted. One that has been archived since holds too: the next run adds its records.
     """
     lost = [(item.log, gap) for item in seal.logs for gap in item.gaps]
+    check.notes += (f"known loss: {truncation_text(item)}" for item in seal.truncated)
     check.derived_from = f"{count(gap.range for _, gap in lost):,} offsets lost, in {len(lost):,} ranges"
     if not lost:
         return

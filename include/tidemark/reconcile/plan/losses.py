@@ -14,7 +14,7 @@ from tidemark.core.errors import ServiceError
 from tidemark.core.loss_text import loss_text
 from tidemark.core.manifest import DataFile, parse_manifest
 from tidemark.core.offsets import OffsetSet, TopicPartition, subtract
-from tidemark.core.plan import LogPlan, Neighbours, Plan, Target, Used
+from tidemark.core.plan import LogPlan, Neighbours, Plan, Target, Truncation, Used
 from tidemark.core.seal import Seal
 from tidemark.core.targets import first_requested, reach_back, without_known_start
 from tidemark.kafka.positions import FirstRecord, first_records
@@ -58,6 +58,12 @@ def new_losses(item: LogPlan, seals: Iterable[Seal]) -> OffsetSet:
     lost = [gap.range for gap in item.gaps if gap.kind == "lost"]
     sealed = (log for seal in seals for log in seal.logs if log.log == item.target.log)
     return subtract(lost, [gap.range for log in sealed for gap in log.gaps])
+
+
+def new_truncations(plan: Plan, seals: Iterable[Seal]) -> tuple[Truncation, ...]:
+    """What logs have lost from their ends, and no seal records."""
+    sealed = {item for seal in seals for item in seal.truncated}
+    return tuple(lost for item in plan.logs for lost in item.target.truncated if lost not in sealed)
 
 
 def _bound_log(run: Run, item: LogPlan) -> LogPlan:

@@ -10,7 +10,7 @@ from tidemark.archive.ledger.ledger import Archived, read_and_compact
 from tidemark.archive.retention import read_retention
 from tidemark.core.errors import IncompleteError, ServiceError
 from tidemark.core.hole_evidence import KnownEvidence
-from tidemark.core.loss_text import loss_text
+from tidemark.core.loss_text import loss_text, truncation_text
 from tidemark.core.plan import LastBatch, LogRange, Plan, Target
 from tidemark.core.planner import plan_committed
 from tidemark.core.seal import Seal, seen_days
@@ -18,7 +18,7 @@ from tidemark.core.transaction_holes import spans
 from tidemark.logs import add_log_context
 from tidemark.reconcile.lineage import run_started
 from tidemark.reconcile.plan.holes import classify_holes
-from tidemark.reconcile.plan.losses import bound_losses, find_earlier_losses, new_losses
+from tidemark.reconcile.plan.losses import bound_losses, find_earlier_losses, new_losses, new_truncations
 from tidemark.reconcile.plan.rewritten import require_same_records
 from tidemark.reconcile.plan.targets import make_targets, raise_log_starts
 from tidemark.reconcile.results import (
@@ -127,7 +127,7 @@ def finalize_plan_run(run: Run) -> Plan:
         )
         losses = [] if run.stream.batch.accept_loss else _lost(run, plan, seals)
         asked = planned.loss_accepted_by is not None or "losses" in run.stream.batch.approval
-        _require_whole(run, plan, [] if asked else losses)
+        _require_whole(run, plan, [] if asked else losses, truncated=bool(new_truncations(plan, seals)))
         result = attempt.result = replace(result, losses=tuple(losses))
         if plan.days:
             refilled = [LogRange(log=item.log, range=item.range) for item in planned.refill if item.in_hole]
@@ -220,7 +220,7 @@ def _retention(run: Run, history: History) -> RetentionNote:
     )
 
 
-def _require_whole(run: Run, plan: Plan, lost: Sequence[str]) -> None:
+def _require_whole(run: Run, plan: Plan, lost: Sequence[str], *, truncated: bool) -> None:
     """No gap may be left, and nothing may be lost that nobody accepts."""
     unfilled = [f"{gap} not refilled" for gap in _unfilled(plan)]
     if not unfilled and not lost:
@@ -230,6 +230,11 @@ def _require_whole(run: Run, plan: Plan, lost: Sequence[str]) -> None:
         f" reconcile_{run.stream.name}, or 'tidemark reconcile' with --accept-loss. A loss that a seal records stops no"
         " later run"
     )
+    if truncated:
+        accept = (
+            "A broker that was just restarted may need a moment: run the days again first. An unclean leader election"
+            f" or a lost disk takes records from a log's end for good. {accept}"
+        )
     raise IncompleteError(
         "the archive does not hold every offset of the run's targets",
         expected="no gap",
@@ -249,4 +254,4 @@ def _lost(run: Run, plan: Plan, seals: Sequence[Seal]) -> list[str]:
             for gap in item.gaps
             if gap.kind == "lost" and any(gap.range.intersect(span) for span in new)
         ]
-    return found
+    return [*found, *map(truncation_text, new_truncations(plan, seals))]

@@ -19,7 +19,7 @@ from tidemark.definitions.stream import Stream
 from tidemark.kafka.log_reader import LogReader
 from tidemark.kafka.positions import Watermarks, positions_at, watermarks
 from tidemark.kafka.topics import describe_topic, logs_of
-from tidemark.reconcile.plan.log_extents import record_extents
+from tidemark.reconcile.plan.log_extents import read_seen, record_seen
 from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
@@ -41,23 +41,26 @@ def make_targets(run: Run, days: Sequence[date], history: History, seals: Sequen
     ``history`` must have been read before this is called, so that nothing in it reaches past the high watermark found
     here, unless the log has lost records. A topic that the stream no longer reads, but that Kafka has, ends with the
     day on which it was archived last (``_earlier_ends``). What Kafka has of the stream's topic is recorded for the time
-    when that topic is deleted (``record_extents``).
+    when that topic is deleted, or loses it (``record_seen``).
 
     Raises RequestError for no day or a day that is not over, ServiceError where the topic does not exist, and what
     ``decide_targets`` raises.
     """
     stream, settings = run.stream, run.settings
     archived, sealed = history.extents(), seal_extents(seals)
+    reached: dict[TopicPartition, int] = {}
+    for log, (_, reached_end) in (*archived.items(), *sealed.items()):
+        reached[log] = max(reached_end, reached.get(log, 0))
     moment, end = _moments(stream, days)
+    before = read_seen(run)  # before Kafka is asked: what is seen later may be after the ends found here
 
     def with_tail(item: tuple[TopicPartition, DayEnd]) -> tuple[TopicPartition, DayEnd]:
         log, found = item
-        reached = max((known[log][1] for known in (archived, sealed) if log in known), default=0)
-        return log, _with_tail(settings.kafka, log, found, reached, moment)
+        return log, _with_tail(settings.kafka, log, found, reached.get(log, 0), moment)
 
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="tails") as pool:
         ends = dict(pool.map(with_tail, _topic_ends(stream, settings, moment, end).items()))
-    seen = record_extents(run, ends)
+    seen = record_seen(run, before, ends, reached)
     ends |= _earlier_ends(stream, settings, max(days), history, archived.keys() | sealed.keys())
     return decide_targets(stream.name, ends, archived, seals, seen)
 

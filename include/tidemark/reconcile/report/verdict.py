@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Literal
 
 from tidemark.core.delivery import FAILS_NO_RUN
+from tidemark.core.loss_text import truncation_text
 from tidemark.core.plan import Plan
 from tidemark.reconcile.audit.checks import explain
 from tidemark.reconcile.report.outcomes import OPTIONAL
@@ -107,9 +108,11 @@ def _complete(
     if unchanged := _unchanged_days(plan):
         sentences.append(f"{unchanged}: a seal already covers everything that is archived.")
     sentences += _ignored(plan)
-    if lost:
+    truncated = [f"{truncation_text(lost)}." for item in plan.logs for lost in item.target.truncated] if plan else []
+    if lost or truncated:
         status, title = "complete with losses", f"{names} {verb} sealed with a known loss"
-        sentences = [f"Kafka deleted {lost:,} offsets before they were archived.", *_losses(logs), *sentences]
+        deleted = [f"Kafka deleted {lost:,} offsets before they were archived.", *_losses(logs)] if lost else []
+        sentences = [*deleted, *truncated[:_LOSSES_MAX], *sentences]
     elif holes:
         status, title = "complete with holes", f"{names} {verb} published, with {holes:,} unexplained offsets"
         sentences.insert(0, f"{holes:,} offsets inside archived ranges gave no record, and nothing proves why.")
