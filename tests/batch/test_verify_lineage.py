@@ -74,10 +74,11 @@ def test_rows_count_once_and_are_as_late_as_they_were_before_compaction_and_dele
     for objects in (11, 0):
         found, wrong, derived_from = derived(small, known)
         assert (wrong, derived_from) == ([], "17 manifests, 11 ranges compacted since")
-        assert (list(found.rows[owner].ranges()), found.copies, found.late) == (
+        assert (list(found.rows[owner].ranges()), found.copies, found.late, found.left_out) == (
             list(before.rows[owner].ranges()),
             before.copies,
             before.late,
+            before.left_out,
         )
         assert found.committed(owner) == before.committed(owner) == (OffsetRange(start=0, end=30),)
         assert delete(small, NOW).objects == objects

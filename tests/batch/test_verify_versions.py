@@ -1,5 +1,6 @@
 """``verify`` where versions, copies and partitions come while another thing is under way: what is late, what is not."""
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +20,7 @@ from tidemark.kafka.topics import logs_of
 from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.rebuild.step import rebuild_run
+from tidemark.reconcile.refill import refill_run
 from tidemark.reconcile.seal import seal_run
 from tidemark.settings import Settings
 from tidemark.tables.iceberg import IcebergTable
@@ -118,6 +120,36 @@ def test_what_is_archived_during_a_run_is_late_and_before_its_plan_a_difference(
         "ranges: rows of the day were archived before the plan: expected used offsets of the seal, found none"
         f" [{log.owner()}, offsets [10, 15)]"
     )
+
+
+def test_after_a_refill_what_the_archive_brings_later_are_copies_and_the_seal_is_compared(
+    settings: Settings, make_stream: MakeStream, produce: Produce, spark: SparkSession
+) -> None:
+    stream = make_stream(time_zone="America/New_York", batch={"wait_seconds": 0})
+    log = Log(stream=stream, settings=settings, produce_records=produce)
+    produce(stream.topic, [GOOD] * 10)
+    run = log.run("run-1")
+    plan_run(run, [MONDAY], False)
+    refill_run(run, spark)
+    finalize_plan_run(run)
+    for step in (rebuild_run, pass_audit, publish_run):
+        step(run, spark)
+    seal_run(run)
+    assert check(verify(log), "counts").notes == []
+    produce(stream.topic, [GOOD] * 2)
+    archive(spark, stream, settings, available_now=True)  # it was down, and archives all of them
+    found = verify(log)
+    assert (found.verdict, differences(found)) == ("proven", "")
+    assert check(found, "counts").notes == [
+        "10 archived rows of the day are later copies of archived records",
+        "2 archived records of the day are not part of this version: they came later, or a rollback left them out",
+    ]
+    key = log.layout.seal_key(MONDAY, 1)
+    raw = {**json.loads(log.store.get(key) or b""), "duplicates_trimmed": 13}
+    with replaced(log, key, json.dumps(raw).encode()):
+        assert differences(verify(log)) == (
+            "counts: duplicates_trimmed: expected 0, found 13 [seal of 2013-01-14 version 1]"
+        )
 
 
 def test_a_snapshot_that_expires_while_a_day_is_verified_says_nothing_against_the_day(

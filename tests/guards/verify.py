@@ -61,7 +61,7 @@ GUARDS = (
         name="verified-lost-archived",
         promise="Verification names each manifest with offsets that a seal calls lost, if the plan could know it.",
         path="include/tidemark/verify/claims.py",
-        old="subtract([batch.range], subtract([batch.range], lost)),",
+        old="(part for gap in lost if (part := batch.range.intersect(gap)) is not None),",
         new="(),",
         tests=(
             (
