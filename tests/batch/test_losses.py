@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -18,10 +19,13 @@ from tests.core.test_heartbeat import EXAMPLE
 from tidemark.cli.app import app
 from tidemark.core.day_summary import summarise
 from tidemark.core.errors import IncompleteError
-from tidemark.core.log_extents import SeenLogs, extents_json
+from tidemark.core.log_extents import SeenLogs, extents_json, parse_extents
 from tidemark.core.loss_text import time_text
-from tidemark.core.offsets import OffsetRange
+from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Gap, LogRange, Neighbours, Truncation
+from tidemark.core.targets import DayEnd
+from tidemark.kafka.topics import ensure_topic
+from tidemark.reconcile.plan import targets
 from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.rebuild.step import rebuild_run
@@ -48,6 +52,13 @@ def hours(log: Log, partition: int = 0) -> None:
 def lost(start: int, end: int, before_us: int | None, after_us: int | None) -> Gap:
     neighbours = Neighbours(before_us=before_us, after_us=after_us)
     return Gap(range=OffsetRange(start=start, end=end), kind="lost", neighbours=neighbours)
+
+
+def heartbeat(log: Log, *, end: int) -> None:
+    """The archive stream's, which has seen this end of the first partition."""
+    seen = (LogRange(log=log.owner(), range=OffsetRange(start=0, end=end)),)
+    beat = replace(EXAMPLE, stream=log.stream.name, time=datetime.now(UTC), positions=(), extents=seen)
+    log.store.put(log.layout.heartbeat_key("archive"), beat.to_json())
 
 
 def refill(start: int, end: int) -> Gap:
@@ -171,14 +182,7 @@ def test_a_lost_end_of_a_log_is_named_until_it_is_accepted_and_then_stays_known(
     log.produce(10, at(MONDAY, 9))
     log.archive(0, 4)
     owner = log.owner()
-    beat = replace(
-        EXAMPLE,
-        stream=log.stream.name,
-        time=datetime.now(UTC),
-        positions=(),
-        extents=(LogRange(log=owner, range=OffsetRange(start=0, end=15)),),
-    )
-    log.store.put(log.layout.heartbeat_key("archive"), beat.to_json())
+    heartbeat(log, end=15)
     plan_run(log.run(), [MONDAY], False)
     sentence = (
         f"{owner} [10, 15) lost from the end of the log: at most 5 offsets; {owner} [4, 10) may have had other records"
@@ -208,6 +212,42 @@ def test_a_lost_end_of_a_log_is_named_until_it_is_accepted_and_then_stays_known(
     compare_losses(log.settings, log.stream, seal, Derived(), check)
     assert (check.status, check.notes) == ("holds", [f"known loss: {sentence}"])
     finalized(log, "later", TUESDAY)  # the loss is known
+
+
+@pytest.mark.conformance(71)
+def test_an_end_that_the_stream_sees_while_the_run_asks_kafka_is_no_loss(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.produce(10, at(MONDAY, 9))
+    log.archive(0, 4)
+    ask = targets._topic_ends
+
+    def ask_and_wait(*args: Any) -> dict[TopicPartition, DayEnd]:
+        found = ask(*args)
+        log.produce(5, at(MONDAY, 9))
+        heartbeat(log, end=15)
+        return found
+
+    monkeypatch.setattr(targets, "_topic_ends", ask_and_wait)
+    assert plan_run(log.run(), [MONDAY], False).logs[0].target.truncated == ()
+
+
+@pytest.mark.conformance(71)
+def test_what_a_topic_lost_that_the_stream_no_longer_reads_is_named_too(log: Log) -> None:
+    log.produce(10, at(MONDAY, 9))
+    log.archive(0, 4)
+    owner = log.owner()
+    seen = (LogRange(log=owner, range=OffsetRange(start=0, end=15)),)
+    log.store.put(log.layout.log_extents_key, extents_json(SeenLogs(extents=seen)))
+    other = f"{log.stream.topic}-2"
+    ensure_topic(log.settings.kafka, other, partitions=1, config={"retention.ms": "-1"})
+    run = replace(log.run(), stream=log.stream.model_copy(update={"topic": other}))
+    plan = plan_run(run, [MONDAY], False)
+    truncated = {item.target.log: [lost.range for lost in item.target.truncated] for item in plan.logs}
+    assert truncated[owner] == [OffsetRange(start=10, end=15)]
+    # Its new records are not the stream's, so its end is not recorded.
+    recorded = parse_extents(log.store.get(log.layout.log_extents_key) or b"", where="here")
+    assert {item.log: item.range.end for item in recorded.extents}[owner] == 15
 
 
 @pytest.mark.conformance(71)

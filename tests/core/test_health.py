@@ -109,9 +109,9 @@ def test_what_a_heartbeat_says_of_deleted_topics_outlives_it() -> None:
     seen = (LogRange(log=log(), range=OffsetRange(start=0, end=9)),)
     store = Memory({layout.heartbeat_key("archive"): replace(EXAMPLE, extents=seen).to_json()})
     run = cast("Run", SimpleNamespace(store=store, layout=layout))
-    assert record_seen(run, read_seen(run), {}, {}).extents == seen
+    assert record_seen(run, read_seen(run), {}, {}, {}).extents == seen
     store.objects[layout.heartbeat_key("archive")] = b"{"
-    assert record_seen(run, read_seen(run), {}, {}).extents == seen
+    assert record_seen(run, read_seen(run), {}, {}, {}).extents == seen
 
 
 @pytest.mark.conformance(55, 66)

@@ -174,6 +174,14 @@ GUARDS = (
         ),
     ),
     Guard(
+        name="lost-end-seen-before",
+        promise="Only an end that was seen before Kafka was asked for the end of a log can be a loss.",
+        path="include/tidemark/reconcile/plan/targets.py",
+        old="seen = record_seen(run, before, ends,",
+        new="seen = record_seen(run, read_seen(run), ends,",
+        tests=("tests/batch/test_losses.py::test_an_end_that_the_stream_sees_while_the_run_asks_kafka_is_no_loss",),
+    ),
+    Guard(
         name="lost-end-recorded",
         promise="What a log lost from its end is not forgotten when the log has grown again.",
         path="include/tidemark/reconcile/plan/log_extents.py",

@@ -30,19 +30,22 @@ def read_seen(run: Run) -> SeenLogs:
     return replace(known, extents=widen(known.extents, () if beat is None else beat.extents))
 
 
-def record_seen(run: Run, before: SeenLogs, ends: Ends, archived: Mapping[TopicPartition, int]) -> SeenLogs:
-    """Persist what a run has seen of the topic, with what its logs have lost since ``before``, and return all of it.
+def record_seen(
+    run: Run, before: SeenLogs, ends: Ends, earlier: Ends, archived: Mapping[TopicPartition, int]
+) -> SeenLogs:
+    """Persist what a run has seen of the topic, with what logs have lost since ``before``, and return all of it.
 
-    ``before`` must have been read before Kafka was asked for ``ends``. ``archived`` are the ends of the archived
-    offsets. A topic that the stream no longer reads is not recorded: others may continue with it.
+    ``before`` must have been read before Kafka was asked for the ends. ``archived`` are the ends of the archived
+    offsets. What is new in ``earlier`` topics, which the stream no longer reads, is not recorded: others may continue
+    with them.
     """
     now = [
         LogRange(log=log, range=own)
         for log, found in ends.items()
         if (own := range_or_none(found.log_start, found.high_watermark)) is not None
     ]
-    lost = _truncated(run, before, ends, archived)
-    back = {item for item in before.truncated if _is_back(run, item, ends)}
+    lost = _truncated(run, before, {**earlier, **ends}, archived)
+    back = {item for item in before.truncated if _is_back(run, item, {**earlier, **ends})}
 
     def change(body: bytes | None) -> bytes | None:
         known = _parse(body, run.layout.log_extents_key)

@@ -60,9 +60,9 @@ def make_targets(run: Run, days: Sequence[date], history: History, seals: Sequen
 
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="tails") as pool:
         ends = dict(pool.map(with_tail, _topic_ends(stream, settings, moment, end).items()))
-    seen = record_seen(run, before, ends, reached)
-    ends |= _earlier_ends(stream, settings, max(days), history, archived.keys() | sealed.keys())
-    return decide_targets(stream.name, ends, archived, seals, seen)
+    earlier = _earlier_ends(stream, settings, max(days), history, archived.keys() | sealed.keys())
+    seen = record_seen(run, before, ends, earlier, reached)
+    return decide_targets(stream.name, {**ends, **earlier}, archived, seals, seen)
 
 
 def raise_log_starts(kafka: KafkaConnection, targets: Sequence[Target]) -> tuple[Target, ...]:
