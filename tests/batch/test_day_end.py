@@ -171,6 +171,7 @@ def test_an_open_transaction_after_a_future_timestamp_hides_records_of_the_day(l
 def test_an_acknowledged_record_of_the_day_after_a_later_open_transaction_is_waited_for(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(targets, "READ_AT_ONCE", 2)
     log.produce(5, at(MONDAY, 9))
     producer = open_transaction(log, at(TUESDAY, 9), at(TUESDAY, 10))
     log.produce(3, at(TUESDAY, 9))

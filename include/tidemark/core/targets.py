@@ -41,7 +41,7 @@ class DayEnd:
 def first_of_days(
     offsets: Sequence[int], timestamps_ms: Sequence[int], read_up_to: int, hidden: OffsetRange, end_ms: int
 ) -> int | None:
-    """The first hidden offset whose record may be of days that end at ``end_ms``; None without one.
+    """The first of these hidden offsets whose record may be of days that end at ``end_ms``; None without one.
 
     ``offsets`` and their timestamps are the records that were read up to ``read_up_to``. What was not read counts too.
     """

@@ -11,7 +11,7 @@ from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.days import day_end, last_ended, micros
 from tidemark.core.errors import RequestError
 from tidemark.core.layout import Layout
-from tidemark.core.offsets import OffsetRange, TopicPartition
+from tidemark.core.offsets import OffsetRange, TopicPartition, chunks
 from tidemark.core.plan import Target
 from tidemark.core.seal import Seal
 from tidemark.core.targets import DayEnd, Undecided, decide_targets, first_of_days, seal_extents
@@ -25,6 +25,7 @@ from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 
 READ_MAX = 1_000_000  # records of a log: a few seconds
+READ_AT_ONCE = 50_000
 _A_BATCH = timedelta(minutes=5)
 _THREADS = 8
 
@@ -174,9 +175,12 @@ def _undecided(kafka: KafkaConnection, mark: Watermarks, log_end: int, end: date
     if len(hidden) > READ_MAX:  # too many to read, so that the first of them may be of the days
         return Undecided(range=hidden, first=hidden.start)
     with LogReader(kafka, mark.log, committed=False) as reader:
-        offsets, timestamps, read_up_to = reader.read(hidden)
-    first = first_of_days(offsets.tolist(), timestamps.tolist(), read_up_to, hidden, _milliseconds(end))
-    return None if first is None else Undecided(range=hidden, first=first)
+        for part in chunks((hidden,), READ_AT_ONCE):
+            offsets, timestamps, read_up_to = reader.read(part)
+            first = first_of_days(offsets.tolist(), timestamps.tolist(), read_up_to, part, _milliseconds(end))
+            if first is not None:
+                return Undecided(range=hidden, first=first)
+    return None
 
 
 def _with_tail(kafka: KafkaConnection, log: TopicPartition, found: DayEnd, reached: int, moment: datetime) -> DayEnd:
