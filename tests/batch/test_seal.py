@@ -10,6 +10,7 @@ from tests.batch.logs import MONDAY, TUESDAY, Log, at
 from tests.core.worlds import span
 from tidemark.core.errors import ConflictError, IncompleteError, QualityError
 from tidemark.core.plan import DayPlan, LastBatch
+from tidemark.reconcile import seal
 from tidemark.reconcile.audit.checks import CheckOutcome, Expected
 from tidemark.reconcile.fingerprints import plan_fingerprint
 from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
@@ -32,6 +33,8 @@ from tidemark.reconcile.results import (
 )
 from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
+from tidemark.tables.day_publications import DayPublication
+from tidemark.tables.main_history import LastPublication
 from tidemark.tables.seals import day_seals, latest_seals, read_seal
 
 PASSED = CheckOutcome(
@@ -110,6 +113,27 @@ def test_every_rebuilt_day_gets_a_seal_with_what_was_proven(log: Log) -> None:
     assert run.require(SEAL).seals[0] == SealedVersion(
         day=MONDAY, version=1, key=key, sha256=hashlib.sha256(log.store.get(key) or b"").hexdigest()
     )
+
+
+@pytest.mark.conformance(69)
+@pytest.mark.parametrize("table", ["published", "quarantine"])
+def test_no_run_seals_rows_beside_those_of_another_run_in_either_table(
+    log: Log, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    two_days(log)
+    run = finalized(log, "run-1", MONDAY)
+    finish(run, {MONDAY: 10})
+    both = {
+        "published": LastPublication("run-1", 77, "by hand"),
+        "quarantine": LastPublication("run-1", 88, "by hand"),
+        table: LastPublication("run-2", 99, "others"),
+    }
+    monkeypatch.setattr(seal, "shown_days", lambda *_: {MONDAY: DayPublication(table_whole=True, **both)})
+    with pytest.raises(
+        ConflictError, match=r"another run has published the day since: .* found snapshot 99 of run run-2"
+    ):
+        seal_run(run)
+    assert latest_seals(log.store, log.layout) == ()
 
 
 @pytest.mark.conformance(17)

@@ -306,6 +306,24 @@ def test_a_row_deleted_from_the_table_is_found_where_readers_see_it(day: Log, sp
     assert verify(day).verdict == "proven"
 
 
+@pytest.mark.conformance(69)
+def test_a_row_deleted_from_the_quarantine_is_found_where_readers_see_it(day: Log, spark: SparkSession) -> None:
+    seal = read_seal(day.store, day.layout, MONDAY, 1)
+    assert seal is not None
+    table = f"{day.settings.catalog}.{day.settings.namespace}.{day.stream.quarantine_table}"
+    spark.sql(f"DELETE FROM {table} WHERE _kafka_partition = 1 AND _offset = 7")
+    found = verify(day)
+    assert {item.name for item in found.checks if item.status != "holds"} == {"readers"}
+    assert "readers: rows of the day: expected 1, found 0" in differences(found)
+    snapshot = seal.quarantine_snapshot_id
+    assert f"quarantined in snapshot {snapshot} but not there now: expected a row, found none" in differences(found)
+    row = f"{table} VERSION AS OF {snapshot} WHERE _kafka_partition = 1 AND _offset = 7"
+    spark.sql(f"INSERT INTO {table} SELECT * FROM {row}")
+    found = verify(day)
+    assert found.verdict == "proven"
+    assert "another writer has rewritten the day's files, so all values were compared" in check(found, "readers").notes
+
+
 def test_after_retention_the_seals_evidence_on_holes_counts(day: Log) -> None:
     drop_below(day, 16)
     found = verify(day)

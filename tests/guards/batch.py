@@ -131,6 +131,35 @@ GUARDS = (
         ),
     ),
     Guard(
+        name="repeat-under-another-run",
+        promise="A repeat does not count on a publication that another run has replaced in one of the tables.",
+        path="include/tidemark/tables/day_publications.py",
+        old="if not sealed and not set(published).isdisjoint(wanted):",
+        new="if False:",
+        tests=("tests/batch/test_both_tables.py::test_a_repeat_finds_its_publication_as_long_as_readers_see_it",),
+    ),
+    Guard(
+        name="rollback-ends-a-half",
+        promise="A rollback publishes both tables where one of them does not show the latest version.",
+        path="include/tidemark/reconcile/rollback.py",
+        old="aside is None or aside.snapshot_id == latest.quarantine_snapshot_id",
+        new="True",
+        tests=(
+            (
+                "tests/batch/test_both_tables.py"
+                "::test_a_rollback_publishes_both_tables_unless_both_show_the_latest_version"
+            ),
+        ),
+    ),
+    Guard(
+        name="sealed-in-both-tables",
+        promise="No run seals a day whose quarantine another run has published since.",
+        path="include/tidemark/reconcile/seal.py",
+        old="            (run.stream.quarantine_table, seen.quarantine, published.quarantine_snapshot_id),\n",
+        new="",
+        tests=("tests/batch/test_seal.py::test_no_run_seals_rows_beside_those_of_another_run_in_either_table",),
+    ),
+    Guard(
         name="publication-compares",
         promise="Iceberg refuses a publication where another writer has changed the day since the branch was made.",
         path="include/tidemark/tables/iceberg.py",

@@ -2,7 +2,9 @@
 
 from tests.guards.guard import Guard
 
+_BOTH = "tests/batch/test_both_tables.py"
 _CLOCKS = "test_a_stream_or_run_does_not_start_where_java_has_other_clocks"
+_HALF = "tests/batch/test_half_published.py::test_half_of_a_days_next_version_is_no_proof_and_the_next_run_rebuilds_it"
 
 GUARDS = (
     Guard(
@@ -33,6 +35,38 @@ GUARDS = (
                 "::test_the_next_run_seals_a_day_that_a_dead_run_published_whatever_its_own_days_are"
             ),
         ),
+    ),
+    Guard(
+        name="half-publication-found",
+        promise="A quarantine beside an earlier publication's rows is half a publication.",
+        path="include/tidemark/tables/day_publications.py",
+        old="return quarantine is not None and (table.run, table.inputs) != (quarantine.run, quarantine.inputs)",
+        new="return False",
+        tests=(f"{_BOTH}::test_a_quarantine_beside_an_earlier_publication_is_half_and_no_seal_names_it",),
+    ),
+    Guard(
+        name="first-half-publication-found",
+        promise="A quarantine of a day that the table never had is half a publication.",
+        path="include/tidemark/tables/day_publications.py",
+        old="return self.table_whole",
+        new="return False",
+        tests=(f"{_BOTH}::test_the_first_publication_ever_may_be_half",),
+    ),
+    Guard(
+        name="half-publication-planned",
+        promise="A run rebuilds a day of which another run has published the quarantine and not the table.",
+        path="include/tidemark/tables/seals.py",
+        old="if item.is_half or item.published is None or (day,",
+        new="if item.published is None or (day,",
+        tests=(_HALF,),
+    ),
+    Guard(
+        name="half-publication-shown",
+        promise="Status shows a day of which a run has published the quarantine and not the table as not proven.",
+        path="include/tidemark/current_view/day_states.py",
+        old="shown = day_publications(stored.history, stored.quarantine)",
+        new="shown = day_publications(stored.history, MainHistory())",
+        tests=(_HALF,),
     ),
     Guard(
         name="unproven-shown",

@@ -12,6 +12,7 @@ from tidemark.cli.status_result import StatusResult, VersionRow, day_versions_ro
 from tidemark.core.layout import Layout
 from tidemark.core.seal import Difference
 from tidemark.definitions.stream import load_stream
+from tidemark.tables.day_publications import DayPublication
 from tidemark.tables.versions import Version, day_versions
 
 REASONS = {
@@ -45,11 +46,14 @@ def print_day(stack: str | None, stream_name: str, day: str, *, as_json: bool) -
         fields = _fields(item, row, report_place(settings, row.report))
         print_fields(console, _title(item), fields, style="bold green" if item.published else "bold")
     if found.unsealed:
-        text = (
-            f"Readers see rows of run {found.unsealed}, which has not sealed them. The stream's next run seals the day."
-        )
-        console.print(plain(text, style="yellow"))
+        console.print(plain(_unsealed(found.unsealed), style="yellow"))
     return FINE if proven else WRONG
+
+
+def _unsealed(seen: DayPublication) -> str:
+    if seen.is_half:
+        return f"Readers see {seen}. The stream's next run rebuilds and seals the day."
+    return f"Readers see {seen}, which has not sealed them. The stream's next run seals the day."
 
 
 def _title(item: Version) -> str:

@@ -72,6 +72,8 @@ def _notes(item: DayState) -> Text:
 
 
 def _rows_of(item: DayState) -> str:
+    if item.half_published:
+        return f"only the quarantine of run {item.unproven_run}"
     return f"rows of run {item.unproven_run}" if item.unproven_run else "rows that Tidemark did not publish"
 
 

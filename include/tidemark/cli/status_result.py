@@ -95,4 +95,5 @@ def day_versions_row(found: "Versions", layout: Layout) -> DayVersions:
                 quarantine_snapshot_id=item.quarantine_snapshot_id,
             )
         )
-    return DayVersions(stream=found.stream, day=found.day, unsealed=found.unsealed, versions=tuple(rows))
+    unsealed = found.unsealed.run if found.unsealed else None
+    return DayVersions(stream=found.stream, day=found.day, unsealed=unsealed, versions=tuple(rows))

@@ -16,6 +16,7 @@ from tidemark.current_view.plan import CurrentPlan, PublishedDay, day_spans, fin
 from tidemark.definitions.stream import Stream
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
+from tidemark.tables.day_publications import day_publications
 from tidemark.tables.day_summaries import read_day_summaries
 from tidemark.tables.main_history import MainHistory, last_of_days, read_main_history
 from tidemark.tables.seals import unsealed_publications
@@ -31,7 +32,8 @@ class DayState:
     """One day of a stream.
 
     ``sealed`` is its latest seal in short. A day is ``unproven`` if readers see rows that no seal proves. They are
-    those of run ``unproven_run``, None if Tidemark did not publish them. Another day without a seal is ``overdue`` when
+    those of run ``unproven_run``, None if Tidemark did not publish them. ``half_published``: that run died between the
+    quarantine and the table. Another day without a seal is ``overdue`` when
     its deadline has passed, ``unsealed`` before that, and ``not_over`` until it ends. A stream's status shows it as
     ``quiet`` if no record is of this day or a later one. ``waiting_max`` is an upper bound of the records that are
     archived but not published.
@@ -42,23 +44,29 @@ class DayState:
     sealed: DaySummary | None
     waiting_max: int
     unproven_run: str | None = None
+    half_published: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDays:
-    """A stream's table, archive and seals. The table is read first, so the others have all that was published."""
+    """A stream's tables, archive and seals. The published table is read first, and then the quarantine, so the others
+    have all that was published."""
 
     history: MainHistory
+    quarantine: MainHistory
     archived: Archived
     seals: tuple[DaySummary, ...]
 
     @classmethod
     def read(cls, settings: Settings, store: ObjectStore, stream: Stream) -> "StoredDays":
         """Raises what ``read_main_history``, ``read_archived`` and ``read_day_summaries`` raise."""
-        history = read_main_history(settings, store, stream.table, somebody_waits=False)
+        history, quarantine = (
+            read_main_history(settings, store, name, somebody_waits=False)
+            for name in (stream.table, stream.quarantine_table)
+        )
         layout = Layout(prefix=settings.prefix, stream=stream.name)
         archived = read_archived(store, layout, stream)
-        return cls(history=history, archived=archived, seals=read_day_summaries(store, layout))
+        return cls(history=history, quarantine=quarantine, archived=archived, seals=read_day_summaries(store, layout))
 
 
 def last_archived(archived: Archived) -> date | None:
@@ -94,7 +102,8 @@ def read_day_states(
     plan, not_ours = _shown(settings, stream, stored)
     waiting = _waiting(plan)
     sealed = latest_summaries(stored.seals)
-    published = unsealed_publications(store, layout, last_of_days(stored.history), known=stored.seals)
+    shown = day_publications(stored.history, stored.quarantine)
+    published = unsealed_publications(store, layout, shown, known=stored.seals)
     # Rows that Tidemark did not publish are unproven too, unless a seal shows that they have replaced its own.
     unproven = {**dict.fromkeys(set(not_ours) - sealed.keys()), **{day: it.run for day, it in published.items()}}
     known = [*sealed, *unproven, *waiting]
@@ -124,6 +133,7 @@ def read_day_states(
             sealed=sealed.get(day),
             waiting_max=waiting[day],
             unproven_run=unproven.get(day),
+            half_published=day in published and published[day].is_half,
         )
         for day in days
     )

@@ -158,16 +158,23 @@ class _Questions:
         asked.tide = pool.submit(lambda: self.tide(layout, ranges.result(), retention.result(), seals.result()))
         return asked
 
-    def history(self, stream: Stream, catalog: "Future[None]") -> MainHistory:
+    def history(self, stream: Stream, catalog: "Future[None]") -> tuple[MainHistory, MainHistory]:
+        """The histories of the published table and then of the quarantine."""
         catalog.result()  # a server that does not answer is waited for once, not once per stream
-        return read_main_history(self.settings, self.store, stream.table, somebody_waits=True)
+        table, quarantine = (
+            read_main_history(self.settings, self.store, name, somebody_waits=True)
+            for name in (stream.table, stream.quarantine_table)
+        )
+        return table, quarantine
 
-    def seals(self, layout: Layout, history: "Future[MainHistory] | None") -> tuple[DaySummary, ...]:
-        """The sealed versions, after the table: so they have all that is published and proven."""
+    def seals(
+        self, layout: Layout, history: "Future[tuple[MainHistory, MainHistory]] | None"
+    ) -> tuple[DaySummary, ...]:
+        """The sealed versions, after the tables: so they have all that is published and proven."""
         wait([history] if history else [])
         return read_day_summaries(self.store, layout)
 
-    def archived(self, stream: Stream, layout: Layout, history: "Future[MainHistory]") -> Archived:
+    def archived(self, stream: Stream, layout: Layout, history: "Future[tuple[MainHistory, MainHistory]]") -> Archived:
         """The archive, after the table: so it has all of the table's records. It needs no answer of the catalog."""
         wait([history])
         return read_archived(self.store, layout, stream)
@@ -181,7 +188,11 @@ class _Questions:
         return make_tide(retention, sealed_ends(self.store, layout, last), ranges.first_missing, self.now)
 
     def days(
-        self, stream: Stream, history: MainHistory, archived: Archived, seals: tuple[DaySummary, ...]
+        self,
+        stream: Stream,
+        tables: tuple[MainHistory, MainHistory],
+        archived: Archived,
+        seals: tuple[DaySummary, ...],
     ) -> tuple[DayState, ...]:
         try:
             return read_day_states(
@@ -191,7 +202,7 @@ class _Questions:
                 last=self.last,
                 grace=self.grace,
                 now=self.now,
-                stored=StoredDays(history=history, archived=archived, seals=seals),
+                stored=StoredDays(history=tables[0], quarantine=tables[1], archived=archived, seals=seals),
             )
         except RequestError:
             if self.first or self.last:
@@ -327,9 +338,11 @@ def _overdue_problems(stream: Stream | None, overdue: Sequence[date], grace: tim
 def _day_problems(name: str, days: Sequence[DayState]) -> Iterator[Problem]:
     unproven = [item for item in days if item.status == "unproven"]
     if ours := [item.day for item in unproven if item.unproven_run]:
+        half = [item.day for item in unproven if item.half_published]
+        also = f". Of {date_ranges(half)} only the quarantine is published" if half else ""
         yield Problem(
             kind="day_unproven",
-            text=f"{name}: days published, not proven: {date_ranges(ours)}. Readers see rows that no seal proves",
+            text=f"{name}: days published, not proven: {date_ranges(ours)}. Readers see rows that no seal proves{also}",
             hint=f"Start a run of any day, it seals these days too: 'tidemark reconcile {name}'",
         )
     if others := [item.day for item in unproven if not item.unproven_run]:

@@ -9,9 +9,8 @@ from tidemark.core.errors import ConflictError, IncompleteError, ServiceError, T
 from tidemark.core.plan import Plan
 from tidemark.reconcile.results import FINALIZE_PLAN, HeldDay
 from tidemark.run import Run
-from tidemark.tables.reader import load_table
 from tidemark.tables.seals import unsealed_publications
-from tidemark.tables.snapshots import last_publications
+from tidemark.tables.snapshots import shown_days
 
 _logger = logging.getLogger(__name__)
 
@@ -31,12 +30,13 @@ def may_wait(run: Run, days: Collection[date]) -> dict[date, bool]:
 
 def without_version(run: Run, days: Collection[date]) -> str:
     """Why days can't be held back: readers see rows of them that are not sealed. Empty where they are sealed."""
-    table = load_table(run.settings, run.stream.table) if days else None
-    for day, seen in unsealed_publications(run.store, run.layout, last_publications(table)).items():
+    shown = shown_days(run.settings, run.stream) if days else {}
+    for day, seen in unsealed_publications(run.store, run.layout, shown).items():
         if day in days:
+            repeat = "that run or rollback" if seen.is_half else "that run's step seal"
             return (
-                f"{day} can't keep its version meanwhile: readers see rows of run {seen.run}, which are not sealed."
-                " Repeat that run's step seal, or mend what did not pass"
+                f"{day} can't keep its version meanwhile: readers see {seen}, which no seal proves."
+                f" Repeat {repeat}, or mend what did not pass"
             )
     return ""
 

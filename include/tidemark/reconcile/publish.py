@@ -36,9 +36,11 @@ def publish_run(run: Run, spark: SparkSession) -> None:
     """Publish the quarantine, then the table; save publish.json.
 
     Days that the audit holds back stay as they are. The quarantine comes first, so that a reader of a day's new rows
-    finds its new quarantine. Raises QualityError unless the branch passed its audit, ApprovalError if a person has to
-    approve it and did not, ConflictError when another run published or sealed one of the days meanwhile, or holds the
-    stream's lease.
+    finds its new quarantine. A process that dies between the two leaves half a publication. A repeat finishes it,
+    unless another run has published one of the days since.
+
+    Raises QualityError unless the branch passed its audit, ApprovalError if a person has to approve it and did not,
+    ConflictError when another run published or sealed one of the days meanwhile, or holds the stream's lease.
     """
     with step_with_lineage(run, PUBLISH) as attempt:
         plan = final_plan(run)
@@ -48,7 +50,7 @@ def publish_run(run: Run, spark: SparkSession) -> None:
         audit = _require_audited(run, rebuilt)
         days = audit.passed_days(plan)
         require_approval(run)
-        _require_unsealed(run, days, rebuilt.inputs)
+        sealed = _require_unsealed(run, days, rebuilt.inputs)
         attempt.result = PublishResult(days=tuple(item.day for item in days))
         if not days or rebuilt.branch is None or rebuilt.staged is None or rebuilt.quarantine is None:
             return
@@ -68,6 +70,7 @@ def publish_run(run: Run, spark: SparkSession) -> None:
                 summary=summary,
                 held=tuple(item.day for item in audit.held),
                 hint=new_run_hint(run.stream.name, [item.day for item in days]),
+                sealed=sealed,
             )
             check_lease(run)
             return IcebergTable(spark, run.settings, name).publish(publication)
@@ -82,11 +85,13 @@ def publish_run(run: Run, spark: SparkSession) -> None:
         )
 
 
-def _require_unsealed(run: Run, days: Sequence[DayPlan], inputs: str) -> None:
+def _require_unsealed(run: Run, days: Sequence[DayPlan], inputs: str) -> bool:
     """Refuse where another run has sealed the version meanwhile, or this run has sealed it over other rows.
 
-    A seal is final, so its rows must not change. Publishing the very same rows again does nothing.
+    A seal is final, so its rows must not change. Publishing the very same rows again does nothing. Returns whether this
+    run has sealed all of the days.
     """
+    sealed = 0
     for item in days:
         there = read_seal(run.store, run.layout, item.day, item.version)
         if there is None:
@@ -96,11 +101,13 @@ def _require_unsealed(run: Run, days: Sequence[DayPlan], inputs: str) -> None:
         if there.run == run.name:
             before = _inputs(run, there)
             if before == inputs:
+                sealed += 1
                 continue
             problem = "this run has sealed the day already, over other rows"
             expected, found = f"inputs {before} of snapshot {there.snapshot_id}", f"inputs {inputs}"
         where, hint = run.layout.seal_key(item.day, item.version), new_run_hint(run.stream.name, [item.day])
         raise ConflictError(problem, expected=expected, found=found, where=where, hint=hint)
+    return sealed == len(days)
 
 
 def _inputs(run: Run, seal: Seal) -> str | None:

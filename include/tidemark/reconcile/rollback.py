@@ -29,13 +29,14 @@ from tidemark.run import Run
 from tidemark.spark.failures import task_error
 from tidemark.tables.certificates import add_certificates
 from tidemark.tables.columns import DAY, branch_name
+from tidemark.tables.day_publications import DayPublication
 from tidemark.tables.day_summaries import add_day_summaries
 from tidemark.tables.history import write_history
 from tidemark.tables.iceberg import IcebergTable, Publication, Staged
 from tidemark.tables.reader import load_table
 from tidemark.tables.seals import day_seals, previous_digest, write_seal
 from tidemark.tables.snapshot_summary import snapshot_summary
-from tidemark.tables.snapshots import last_publication, main_snapshots, published_at, quarantined_at
+from tidemark.tables.snapshots import main_snapshots, published_at, quarantined_at, shown_day
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +52,8 @@ def rollback_day(run: Run, spark: SparkSession, *, day: date, version: int) -> S
     """Publish the rows of a day's earlier version, and its quarantine, as the next version; save rollback.json.
 
     The result is the seal of the day's latest version: of this rollback, or the one that has these rows already. A
-    repeat finishes what was cut off, whatever the name of the repeat's run.
+    repeat finishes what was cut off, whatever the name of the repeat's run. Half a publication of another run, which
+    died between the two tables, is replaced as well.
 
     It holds the stream's lease meanwhile. Raises RequestError for a version that was never sealed, ConflictError where
     another run holds the lease, where the version's snapshots have expired, or where the day's rows are not the latest
@@ -65,8 +67,9 @@ def rollback_day(run: Run, spark: SparkSession, *, day: date, version: int) -> S
         wanted = _version(run, seals, day, version)
         latest = seals[-1]
         new = _New(run=f"rollback-{day}-{latest.version + 1}-to-{version}", version=latest.version + 1, main=main)
-        begun = _require_sealed(run, latest, new.run)
-        already = not begun and _rows_of(seals, latest) == _rows_of(seals, wanted)
+        tables = load_table(run.settings, run.stream.table), load_table(run.settings, run.stream.quarantine_table)
+        intact = is_intact(shown_day(*tables, day), latest, new.run)
+        already = intact and _rows_of(seals, latest) == _rows_of(seals, wanted)
         sealed = latest if already else _seal(run, wanted, new, _publish(run, spark, wanted, new))
         add_certificates(run.settings, run.store, run.layout)
         add_day_summaries(run.store, run.layout, [day])
@@ -101,25 +104,26 @@ def _version(run: Run, seals: Sequence[Seal], day: date, version: int) -> Seal:
     return found
 
 
-def _require_sealed(run: Run, latest: Seal, name: str) -> bool:
-    """Refuse where readers see other rows than the latest seal's; whether this rollback has published some already."""
-    tables = {run.stream.table: latest.snapshot_id, run.stream.quarantine_table: latest.quarantine_snapshot_id}
-    seen = {table: last_publication(load_table(run.settings, table), latest.day) for table in tables}
-    own = {table for table, found in seen.items() if found is not None and found.run == name}
-    strangers = {
-        f"{found.run} in snapshot {found.snapshot_id}"
-        for table, found in seen.items()
-        if found is not None and table not in own and found.snapshot_id != tables[table]
-    }
-    if strangers:
+def is_intact(shown: DayPublication | None, latest: Seal, name: str) -> bool:
+    """Whether both tables show the latest version of the day, as far as history is left.
+
+    They may also show what rollback ``name`` published before it was cut off, or half a publication beside the latest
+    rows: its run is dead, as this one holds the lease. Publishing both tables ends either.
+
+    Raises ConflictError where readers see rows of another run that are not sealed.
+    """
+    rows, aside = (shown.published, shown.quarantine) if shown is not None else (None, None)
+    if rows is not None and rows.run != name and rows.snapshot_id != latest.snapshot_id:
         raise ConflictError(
             "the day's rows are not those of its latest version",
             expected=f"version {latest.version} of run {latest.run}",
-            found=f"rows of run {', '.join(sorted(strangers))}, not sealed",
-            where=f"{run.stream.table}, {latest.day}",
+            found=f"rows of run {rows.run} in snapshot {rows.snapshot_id}, not sealed",
+            where=f"{latest.stream}, {latest.day}",
             hint="Let that run finish, or repeat it; reconciling the day with force makes a new version, too",
         )
-    return bool(own)
+    return (rows is None or rows.snapshot_id == latest.snapshot_id) and (
+        aside is None or aside.snapshot_id == latest.quarantine_snapshot_id
+    )
 
 
 def _rows_of(seals: Sequence[Seal], seal: Seal) -> int:

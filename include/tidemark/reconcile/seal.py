@@ -34,9 +34,9 @@ from tidemark.run import Run
 from tidemark.tables.certificates import add_certificates
 from tidemark.tables.day_summaries import add_day_summaries
 from tidemark.tables.history import write_history
-from tidemark.tables.reader import load_table
+from tidemark.tables.main_history import LastPublication
 from tidemark.tables.seals import previous_digest, read_seal, write_seal
-from tidemark.tables.snapshots import last_publication
+from tidemark.tables.snapshots import shown_days
 
 
 def seal_run(run: Run) -> tuple[Seal, ...]:
@@ -78,7 +78,8 @@ def seal_run(run: Run) -> tuple[Seal, ...]:
 def _published(run: Run, plan: Plan) -> tuple[DayPlan, ...]:
     """The days that the run has published.
 
-    Readers must see this run's rows of them, made by this very plan, unless the run has sealed them before.
+    Readers of both tables must see this run's rows of them, made by this very plan, unless the run has sealed them
+    before.
     """
     if not plan.days:
         return ()
@@ -86,29 +87,40 @@ def _published(run: Run, plan: Plan) -> tuple[DayPlan, ...]:
     require_same_plan(run, plan, rebuilt)
     published = run.require(PUBLISH)
     days = tuple(item for item in plan.days if item.day in published.days)
-    own = published.snapshot_id
-    table = load_table(run.settings, run.stream.table)
+    shown = shown_days(run.settings, run.stream)
     for item in days:
         there = read_seal(run.store, run.layout, item.day, item.version)
-        seen = None if there is not None and there.run == run.name else last_publication(table, item.day)
-        where = f"{run.stream.table}, {item.day}"
-        if seen is not None and seen.snapshot_id != own:
-            raise ConflictError(
-                "another run has published the day since",
-                expected=f"snapshot {own} of run {run.name}",
-                found=f"snapshot {seen.snapshot_id} of run {seen.run}",
-                where=where,
-                hint=new_run_hint(plan.stream, [item.day]),
-            )
-        if seen is not None and seen.inputs != rebuilt.inputs:
-            raise ConflictError(
-                "the run was rebuilt after it had published",
-                expected=f"rows made of {rebuilt.inputs}",
-                found=f"rows made of {seen.inputs} in snapshot {seen.snapshot_id}",
-                where=where,
-                hint="Run step 'publish' first",
-            )
+        if item.day not in shown or (there is not None and there.run == run.name):
+            continue
+        seen = shown[item.day]
+        for table, found, own in (
+            (run.stream.table, seen.published, published.snapshot_id),
+            (run.stream.quarantine_table, seen.quarantine, published.quarantine_snapshot_id),
+        ):
+            if found is not None:
+                _require_own(run, item.day, table, found, expected=(own, rebuilt.inputs))
     return days
+
+
+def _require_own(run: Run, day: date, table: str, seen: LastPublication, *, expected: tuple[int | None, str]) -> None:
+    """Refuse to seal where readers of a table see another snapshot or other inputs than this run's."""
+    own, inputs = expected
+    if seen.snapshot_id != own:
+        raise ConflictError(
+            "another run has published the day since",
+            expected=f"snapshot {own} of run {run.name}",
+            found=f"snapshot {seen.snapshot_id} of run {seen.run}",
+            where=f"{table}, {day}",
+            hint=new_run_hint(run.stream.name, [day]),
+        )
+    if seen.inputs != inputs:
+        raise ConflictError(
+            "the run was rebuilt after it had published",
+            expected=f"rows made of {inputs}",
+            found=f"rows made of {seen.inputs} in snapshot {seen.snapshot_id}",
+            where=f"{table}, {day}",
+            hint="Run step 'publish' first",
+        )
 
 
 def _seals(

@@ -27,6 +27,8 @@ from tidemark.settings import Settings
 from tidemark.spark.java import java_session, jvm
 from tidemark.spark.records import no_rows
 from tidemark.tables.columns import DAY
+from tidemark.tables.day_publications import earlier_attempt
+from tidemark.tables.main_history import MainSnapshot
 from tidemark.tables.schema_evolution import Change, Moved, Widened, evolution, stored
 from tidemark.tables.snapshot_summary import DAYS_PROPERTY, INPUTS_PROPERTY, ROWS_PROPERTY, RUN_PROPERTY
 
@@ -62,7 +64,7 @@ class Publication:
 
     ``inputs`` is a fingerprint of what was read: the same run with the same inputs publishes once. ``since`` is main's
     snapshot when the run was planned. ``held`` are days on the branch that must not be published. ``hint`` says what to
-    do if another run published a day since then.
+    do if another run published a day since then. ``sealed``: the run has sealed the days: a repeat does nothing.
     """
 
     run: str
@@ -75,6 +77,7 @@ class Publication:
     summary: Mapping[str, str]
     hint: str
     held: tuple[date, ...] = ()
+    sealed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,17 +240,14 @@ class IcebergTable:
 
     def _publish(self, wanted: Publication) -> Published:
         table = self._load()
-        for snapshot in self._ancestors(table):
-            summary = snapshot.summary()
-            if summary.get(RUN_PROPERTY) != wanted.run:
-                continue
-            if (summary.get(INPUTS_PROPERTY), summary.get(DAYS_PROPERTY)) == (wanted.inputs, _days_json(wanted.days)):
-                if table.refs().get(wanted.branch) is not None:  # a repeated rebuild may have left it
-                    table.manageSnapshots().removeBranch(wanted.branch).commit()
-                return Published(snapshot=snapshot.snapshotId(), already=True)
-            break  # readers see the run's latest publication, so earlier ones do not count
-        self._require_branch(table, wanted)
+        main = (MainSnapshot(item.snapshotId(), _mapping(item.summary())) for item in self._ancestors(table))
+        before = earlier_attempt(main, run=wanted.run, inputs=wanted.inputs, days=wanted.days, sealed=wanted.sealed)
+        if before is not None:
+            if table.refs().get(wanted.branch) is not None:  # a repeated rebuild may have left it
+                table.manageSnapshots().removeBranch(wanted.branch).commit()
+            return Published(snapshot=before, already=True)
         self._require_unchanged(table, wanted)
+        self._require_branch(table, wanted)
         transaction = table.newTransaction()
         self._overwrite(transaction.newOverwrite(), table, wanted).commit()
         transaction.manageSnapshots().removeBranch(wanted.branch).commit()

@@ -14,7 +14,7 @@ from tidemark.core.manifest import digest
 from tidemark.core.seal import PreviousDay, Seal, parse_seal
 from tidemark.run import Run
 from tidemark.s3 import ObjectStore
-from tidemark.tables.main_history import LastPublication
+from tidemark.tables.day_publications import DayPublication
 
 _READERS = 16
 _FIRST_KEYS = 10  # more than one, as a listing may have unfinished objects
@@ -92,19 +92,23 @@ def seals_by_day(store: ObjectStore, layout: Layout, days: Iterable[date]) -> di
 
 
 def unsealed_publications(
-    store: ObjectStore, layout: Layout, last: Mapping[date, LastPublication], *, known: Iterable[Seal | DaySummary] = ()
-) -> dict[date, LastPublication]:
-    """Of the ``last`` publications of days, which readers see, those that no seal of their day names.
+    store: ObjectStore, layout: Layout, shown: Mapping[date, DayPublication], *, known: Iterable[Seal | DaySummary] = ()
+) -> dict[date, DayPublication]:
+    """Of the days that both tables show, those of which no seal names what readers see. Half a publication is one.
 
     Seals that are ``known`` save reading others: a day's latest one mostly names what readers see.
     """
     named = {(seal.day, seal.snapshot_id) for seal in known}
-    seen = {day: item for day, item in last.items() if (day, item.snapshot_id) not in named}
-    seals = seals_by_day(store, layout, seen)
+    open_days = {
+        day: item
+        for day, item in shown.items()
+        if item.is_half or item.published is None or (day, item.published.snapshot_id) not in named
+    }
+    seals = seals_by_day(store, layout, (day for day, item in open_days.items() if not item.is_half))
     return {
         day: item
-        for day, item in sorted(seen.items())
-        if item.snapshot_id not in {seal.snapshot_id for seal in seals[day]}
+        for day, item in sorted(open_days.items())
+        if not any(item.is_named_by(seal) for seal in seals.get(day, ()))
     }
 
 

@@ -13,7 +13,8 @@ from tidemark.core.plan import MainSnapshots
 from tidemark.core.seal import Seal
 from tidemark.definitions.stream import Stream
 from tidemark.settings import Settings
-from tidemark.tables.main_history import LastPublication, MainHistory, MainSnapshot, last_of_days, publications
+from tidemark.tables.day_publications import DayPublication, day_publications
+from tidemark.tables.main_history import MainHistory, MainSnapshot
 from tidemark.tables.reader import load_table, pyiceberg_errors
 
 _READERS = 16
@@ -91,14 +92,15 @@ def main_snapshots(settings: Settings, stream: Stream) -> MainSnapshots:
     )
 
 
-def last_publication(table: Table | None, day: date) -> LastPublication | None:
-    """The publication of a day that readers see; None if no snapshot left has published it."""
-    return next((item for days, item in publications(main_history(table)) if day in days), None)
+def shown_day(table: Table | None, quarantine: Table | None, day: date) -> DayPublication | None:
+    """What readers of both tables see of a day; None if no snapshot left has published it. See ``day_publications``."""
+    return day_publications(main_history(table), main_history(quarantine)).get(day)
 
 
-def last_publications(table: Table | None) -> dict[date, LastPublication]:
-    """``last_publication`` of every day that a snapshot left has published."""
-    return last_of_days(main_history(table))
+def shown_days(settings: Settings, stream: Stream) -> dict[date, DayPublication]:
+    """``shown_day`` of every day, with the tables as they are now."""
+    table, quarantine = (main_history(load_table(settings, name)) for name in (stream.table, stream.quarantine_table))
+    return day_publications(table, quarantine)
 
 
 def main_history(table: Table | None) -> MainHistory:

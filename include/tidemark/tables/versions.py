@@ -10,9 +10,10 @@ from tidemark.definitions.stream import Stream
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.tables.catalogs import QUESTION
+from tidemark.tables.day_publications import DayPublication
 from tidemark.tables.reader import load_table
 from tidemark.tables.seals import day_seals
-from tidemark.tables.snapshots import last_publication, published_at, quarantined_at
+from tidemark.tables.snapshots import published_at, quarantined_at, shown_day
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +36,12 @@ class Version:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Versions:
-    """The sealed versions of a day, in order. ``unsealed`` is the run whose rows readers see without a seal."""
+    """The sealed versions of a day, in order. ``unsealed`` is what readers see, if no seal proves it."""
 
     stream: str
     day: date
     versions: tuple[Version, ...]
-    unsealed: str | None
+    unsealed: DayPublication | None
 
 
 def day_versions(settings: Settings, stream: Stream, day: date) -> Versions:
@@ -48,7 +49,7 @@ def day_versions(settings: Settings, stream: Stream, day: date) -> Versions:
     store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
     seals = day_seals(store, layout, day)
     table, quarantine = (load_table(settings, name, QUESTION) for name in (stream.table, stream.quarantine_table))
-    seen = last_publication(table, day)
+    seen = shown_day(table, quarantine, day)
     if not seals and seen is None:
         raise RequestError(
             "the day was never sealed",
@@ -57,7 +58,7 @@ def day_versions(settings: Settings, stream: Stream, day: date) -> Versions:
             where=f"stream {stream.name}",
             hint="A reconcile run seals it",
         )
-    shown = max((seal.version for seal in seals if seen is None or seen.snapshot_id == seal.snapshot_id), default=None)
+    shown = max((seal.version for seal in seals if seen is None or seen.is_named_by(seal)), default=None)
     return Versions(
         stream=stream.name,
         day=day,
@@ -70,5 +71,5 @@ def day_versions(settings: Settings, stream: Stream, day: date) -> Versions:
             )
             for seal in seals
         ),
-        unsealed=seen.run if shown is None and seen is not None else None,
+        unsealed=seen if shown is None else None,
     )

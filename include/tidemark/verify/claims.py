@@ -21,7 +21,7 @@ from tidemark.verify.result import ProofPart
 class Claims:
     """The seal to verify and that of the version before, if they parse. ``basis`` is what the version's rows are made
     of; for a rollback, that of the restored version. ``latest``: no later version is sealed. ``snapshots`` are those of
-    all versions."""
+    all versions, in the published table and in the quarantine."""
 
     key: str
     version: int
@@ -29,7 +29,7 @@ class Claims:
     before: Seal | None
     basis: Basis
     latest: bool
-    snapshots: frozenset[int | None]
+    snapshots: frozenset[tuple[int | None, int | None]]
 
 
 def read_claims(
@@ -77,7 +77,7 @@ def read_claims(
         before=seals.get(wanted - 1),
         basis=_basis(basis) if basis is not None else Basis(planned_at_us=0),
         latest=wanted == max(bodies),
-        snapshots=frozenset(item.snapshot_id for item in seals.values()),
+        snapshots=frozenset((item.snapshot_id, item.quarantine_snapshot_id) for item in seals.values()),
     )
 
 

@@ -5,14 +5,11 @@ of the day's archive and tables are read, and all of Kafka's records that are le
 """
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import date
 
 from pyiceberg.table import Table
 
-from tidemark.core.errors import FormatError
 from tidemark.core.instruments import VERIFY_DIFFERENCES
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import count
@@ -23,28 +20,18 @@ from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.tables.reader import load_table
 from tidemark.tables.snapshot_summary import RUN_PROPERTY
-from tidemark.tables.snapshots import last_publication, published_at, quarantined_at
+from tidemark.tables.snapshots import published_at, quarantined_at
 from tidemark.telemetry.steps import export_step
 from tidemark.verify.archive import ArchiveReader, Derived
 from tidemark.verify.claims import Claims, compare_copies, compare_lost, compare_ranges, compare_reach, read_claims
 from tidemark.verify.kafka_check import KafkaSide
 from tidemark.verify.losses import compare_losses
+from tidemark.verify.readers import compare_readers
 from tidemark.verify.result import ProofPart, Verification
-from tidemark.verify.rows import Rows, day_files, day_rows, repeated_keys
-from tidemark.verify.values import other_values
+from tidemark.verify.rows import Rows, repeated_keys
+from tidemark.verify.sides import Sides, damage_found, read_rows
 
 Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sides:
-    """What is compared: the seal, the archive and the rows of both tables."""
-
-    seal: Seal
-    table: Table | None
-    archive: Derived
-    published: Rows | None
-    quarantined: Rows | None
 
 
 def verify_day(
@@ -94,7 +81,7 @@ def _verify(settings: Settings, stream: Stream, day: date, version: int | None, 
     counts, changes = ProofPart(name="counts"), ProofPart(name="difference")
     _compare_counts(sides, counts)
     _compare_difference(settings, stream, claims, sides, changes)
-    _compare_readers(settings, stream, claims, sides, readers)
+    compare_readers(settings, stream, claims, sides, readers)
     kafka, holes = ProofPart(name="kafka"), ProofPart(name="holes")
     KafkaSide(
         settings=settings, stream=stream, seal=claims.seal, reader=reader, archive=archive, kafka=kafka, holes=holes
@@ -124,15 +111,15 @@ def _set_aside(seal: Seal, archive: Derived) -> None:
         archive.keep(log, [used.range for used in sealed.used] if sealed is not None else [])
 
 
-def _tables(settings: Settings, stream: Stream, claims: Claims, archive: Derived, check: ProofPart) -> _Sides:
+def _tables(settings: Settings, stream: Stream, claims: Claims, archive: Derived, check: ProofPart) -> Sides:
     seal = claims.seal
     assert seal is not None
     table, quarantine = load_table(settings, stream.table), load_table(settings, stream.quarantine_table)
     held = aside = None
-    with _damage_found(settings, table, check, f"{stream.table}, in place of snapshot {seal.snapshot_id}"):
+    with damage_found(settings, table, check, f"{stream.table}, in place of snapshot {seal.snapshot_id}"):
         held = published_at(table, seal)
     where = f"{stream.quarantine_table}, in place of snapshot {seal.quarantine_snapshot_id}"
-    with _damage_found(settings, quarantine, check, where):
+    with damage_found(settings, quarantine, check, where):
         aside = quarantined_at(quarantine, seal)
     sides = (
         (table, stream.table, seal.snapshot_id, held),
@@ -141,27 +128,13 @@ def _tables(settings: Settings, stream: Stream, claims: Claims, archive: Derived
     found = [_rows(settings, *side, seal=seal, archive=archive, check=check) for side in sides]
     if seal.deduplicated is not None and found[0] is not None and table is not None and held is not None:
         key, where = seal.deduplicated.key, f"{stream.table}, snapshot {held}"
-        with _damage_found(settings, table, check, where):
+        with damage_found(settings, table, check, where):
             repeated = repeated_keys(table, held, seal.day, key)
             if repeated is None:
                 check.notes.append(f"keys are not compared: {where} has no columns {', '.join(key)}")
             else:
                 check.equal(f"rows with the {', '.join(key)} of another one", expected=0, found=repeated, where=where)
-    return _Sides(seal=seal, table=table, archive=archive, published=found[0], quarantined=found[1])
-
-
-@contextmanager
-def _damage_found(settings: Settings, table: Table | None, check: ProofPart, where: str) -> Iterator[None]:
-    """A missing or damaged file of a table is a difference, unless snapshots expired after the table was loaded."""
-    try:
-        yield
-    except FormatError as error:
-        now = load_table(settings, table.name()[-1]) if table is not None else None
-        there = {item.snapshot_id for item in now.snapshots()} if now is not None else set()
-        if table is None or any(item.snapshot_id not in there for item in table.snapshots()):
-            check.unknown.append(f"{where}: snapshots expired while it was read: verify again")
-        else:
-            check.differs("a table does not read", expected="its files", found=error.found, where=where)
+    return Sides(seal=seal, table=table, archive=archive, published=found[0], quarantined=found[1])
 
 
 def _rows(
@@ -187,23 +160,13 @@ def _rows(
         check.equal("the run that published a snapshot", expected=seal.run, found=run, where=where)
     else:
         check.notes.append(f"{name}: snapshot {sealed} has expired; the files that it added are in snapshot {held}")
-    rows = _read(settings, table, snapshot.snapshot_id, seal.day, archive, where=where, check=check)
+    rows = read_rows(settings, table, snapshot.snapshot_id, seal.day, archive, where=where, check=check)
     if rows is not None:
         check.derived_from += f"{'; ' if check.derived_from else ''}{rows.rows:,} rows of {where}"
     return rows
 
 
-def _read(
-    settings: Settings, table: Table, snapshot_id: int, day: date, archive: Derived, *, where: str, check: ProofPart
-) -> Rows | None:
-    """The day's rows in a snapshot; None, with a difference, if they can't be read."""
-    rows = None
-    with _damage_found(settings, table, check, where):
-        rows = day_rows(table, snapshot_id, day, archive.windows())
-    return rows  # noqa: RET504 - None if the context found damage
-
-
-def _compare_rows(sides: _Sides, check: ProofPart) -> None:
+def _compare_rows(sides: Sides, check: ProofPart) -> None:
     """Every archived row of the day is published or quarantined once, and no other row is."""
     published, quarantined, archive = sides.published, sides.quarantined, sides.archive
     if published is None or quarantined is None:
@@ -232,7 +195,7 @@ def _compare_rows(sides: _Sides, check: ProofPart) -> None:
         check.ranges("kept of duplicates by key", stands, expected="published", found="no row", log=log)
 
 
-def _compare_counts(sides: _Sides, check: ProofPart) -> None:
+def _compare_counts(sides: Sides, check: ProofPart) -> None:
     seal, archive = sides.seal, sides.archive
     where = f"seal of {seal.day} version {seal.version}"
     read = sum(len(bits) for bits in archive.rows.values())
@@ -267,7 +230,7 @@ def _compare_counts(sides: _Sides, check: ProofPart) -> None:
         )
 
 
-def _compare_difference(settings: Settings, stream: Stream, claims: Claims, sides: _Sides, check: ProofPart) -> None:
+def _compare_difference(settings: Settings, stream: Stream, claims: Claims, sides: Sides, check: ProofPart) -> None:
     """The numbers of rows added and removed since the version before, but not of changed values."""
     seal, claimed, table, published = sides.seal, sides.seal.difference, sides.table, sides.published
     if claimed is None:
@@ -277,13 +240,13 @@ def _compare_difference(settings: Settings, stream: Stream, claims: Claims, side
         check.derived_from = f"nothing: {one}"
         return
     snapshot = None
-    with _damage_found(settings, table, check, f"{stream.table}, the rows of version {seal.version - 1}"):
+    with damage_found(settings, table, check, f"{stream.table}, the rows of version {seal.version - 1}"):
         snapshot = published_at(table, claims.before) if claims.before is not None else None
     if table is None or snapshot is None or published is None:
         check.derived_from, check.expired = "nothing: the rows of one of the two versions have expired", True
         return
     where = f"{stream.table}, snapshot {snapshot}"
-    before = _read(settings, table, snapshot, seal.day, sides.archive, where=where, check=check)
+    before = read_rows(settings, table, snapshot, seal.day, sides.archive, where=where, check=check)
     if before is None:
         return
     check.derived_from = f"{before.rows:,} rows of {where}, beside this version's"
@@ -293,75 +256,3 @@ def _compare_difference(settings: Settings, stream: Stream, claims: Claims, side
     check.equal("rows removed", expected=before.rows - both, found=claimed.removed, where=where)
     if claimed.changed > both:
         check.differs("rows changed", expected=f"at most the {both} of both", found=claimed.changed, where=where)
-
-
-def _compare_readers(settings: Settings, stream: Stream, claims: Claims, sides: _Sides, check: ProofPart) -> None:
-    """Readers see exactly the values that the latest version published."""
-    seal, published = sides.seal, sides.published
-    if not claims.latest:
-        check.notes.append("a later version is sealed: readers see that one")
-        return
-    table = load_table(settings, stream.table)
-    if table is None or table.metadata.current_snapshot_id is None:
-        check.differs("the table", expected=stream.table, found="no table", where=settings.namespace)
-        return
-    now = table.metadata.current_snapshot_id
-    where = f"{stream.table}, snapshot {now}, the current one"
-    seen = last_publication(table, seal.day)
-    if seen is not None and seen.snapshot_id not in claims.snapshots:
-        check.notes.append(f"run {seen.run} published the day since and has not sealed it yet")
-        return
-    check.derived_from = where
-    if seen is not None:  # an earlier version's if somebody has reset the table
-        check.equal("the snapshot of the day's rows", expected=seal.snapshot_id, found=seen.snapshot_id, where=where)
-    held = None
-    with _damage_found(settings, table, check, where):
-        held = published_at(table, seal)  # by the table's current state
-    if published is None or held is None:
-        return
-    try:
-        if day_files(table, now, seal.day) == day_files(table, held, seal.day):
-            return
-    except FormatError:
-        check.notes.append("the files of the two snapshots can't be compared, so their rows were")
-    _compare_seen(settings, table, (held, now), sides, check)
-
-
-def _compare_seen(
-    settings: Settings, table: Table, snapshots: tuple[int, int], sides: _Sides, check: ProofPart
-) -> None:
-    """Compare the day's rows in the second snapshot with the published ones in the first."""
-    seal, published, now = sides.seal, sides.published, snapshots[1]
-    assert published is not None
-    where = f"{table.name()[-1]}, snapshot {now}, the current one"
-    rows = _read(settings, table, now, seal.day, sides.archive, where=where, check=check)
-    if rows is None:
-        return
-    check.equal("rows of the day", expected=published.rows, found=rows.rows, where=where)
-    for log, bits in published.offsets.items():
-        check.ranges(
-            f"published in snapshot {seal.snapshot_id} but not there now",
-            bits.without(rows.offsets[log]),
-            expected="a row",
-            found="none",
-            log=log,
-        )
-        check.ranges(
-            f"not published in snapshot {seal.snapshot_id} but there now",
-            rows.offsets[log].without(bits),
-            expected="no row",
-            found="a row",
-            log=log,
-        )
-    if check.total or published.doubled or rows.doubled:  # else both have one row per offset
-        return
-    check.notes.append("another writer has rewritten the day's files, so all values were compared")
-    with _damage_found(settings, table, check, where):
-        for log, bits in published.offsets.items():
-            check.ranges(
-                f"not what snapshot {seal.snapshot_id} published",
-                other_values(table, snapshots, seal.day, log, bits),
-                expected="its values",
-                found="others",
-                log=log,
-            )

@@ -33,9 +33,8 @@ from tidemark.reconcile.results import (
     Runway,
 )
 from tidemark.run import Run
-from tidemark.tables.reader import load_table
 from tidemark.tables.seals import latest_seals, unsealed_publications
-from tidemark.tables.snapshots import last_publications, main_snapshots
+from tidemark.tables.snapshots import main_snapshots, shown_days
 
 _logger = logging.getLogger(__name__)
 
@@ -45,7 +44,8 @@ def plan_run(
 ) -> Plan:
     """Step ``plan``: fix the targets and plan them.
 
-    A day that an earlier run published and did not seal is planned too, whatever days this run is for.
+    A day that an earlier run published, wholly or by half, and did not seal is planned too, whatever days this run is
+    for.
     The result also has the ranges to refill and every broken link in a writer's chain of manifests; neither stops the
     run. The refill takes the gaps and, in holes, the offsets at which Kafka has committed records (``in_hole``). After
     retention the archive would lack those for good. Raises what ``read_archived``, ``require_same_records``,
@@ -59,10 +59,10 @@ def plan_run(
         main = main_snapshots(run.settings, run.stream)
         archived = read_and_compact(run.store, run.layout, run.stream)
         seals = latest_seals(run.store, run.layout)
-        last = last_publications(load_table(run.settings, run.stream.table))
-        unproven = unsealed_publications(run.store, run.layout, last, known=seals)
+        shown = shown_days(run.settings, run.stream)
+        unproven = unsealed_publications(run.store, run.layout, shown, known=seals)
         for day, seen in unproven.items():
-            _logger.warning("%s is published by run %s and not proven: this run rebuilds and seals it", day, seen.run)
+            _logger.warning("%s is published and not proven: this run rebuilds and seals it; readers see %s", day, seen)
         planner = _Planner(run, archived.history(), requested, seals, force, scheduled, tuple(unproven))
         require_same_records(run, planner.history)
         targets = make_targets(run, requested, planner.history, seals)
