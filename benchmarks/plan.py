@@ -316,7 +316,19 @@ def _tables(layout: Layout, first: int, end: int, batches: int, markers: int) ->
     return Tables(
         logs=LOGS,
         writers=(WRITER,),
-        ranges=_table(RANGES, [partition, np.zeros_like(number), batch, start, start + RANGE_OFFSETS, size]),
+        day_settings=("event_time.extractor=record, time_zone=UTC",),
+        ranges=_table(
+            RANGES,
+            [
+                partition,
+                np.zeros_like(number),
+                batch,
+                start,
+                start + RANGE_OFFSETS,
+                size,
+                np.zeros_like(number),
+            ],
+        ),
         files=_table(
             FILES, [number, np.full_like(number, 150_000), *spans, keys, checksums, hashes, np.zeros_like(number)]
         ),

@@ -3,10 +3,11 @@
 from collections.abc import Collection, Sequence
 from datetime import date
 
+from tidemark.core.committed import Committed
 from tidemark.core.manifest import Manifest, replaced_by
 from tidemark.core.offsets import TopicPartition
 from tidemark.core.plan import Plan, Target
-from tidemark.core.planner import Committed, files_by_range, plan_committed
+from tidemark.core.planner import NO_PREFERENCE, Preference, files_by_range, plan_committed
 from tidemark.core.seal import Seal, require_same_stream, seen_days
 
 
@@ -23,6 +24,7 @@ def make_plan(
     scheduled: bool = False,
     reopen_from: date | None = None,
     unproven: Collection[date] = (),
+    prefer: Preference = NO_PREFERENCE,
 ) -> Plan:
     """The plan of ``plan_committed``; the order of the inputs does not matter.
 
@@ -44,6 +46,7 @@ def make_plan(
         scheduled=scheduled,
         reopen_from=reopen_from,
         unproven=unproven,
+        prefer=prefer,
     )
 
 
@@ -62,6 +65,7 @@ def _index(targets: Sequence[Target], manifests: Sequence[Manifest]) -> dict[Top
                         batch=manifest.batch,
                         rows=item.rows,
                         files=tuple(files[item.log, item.range]),
+                        day_settings=manifest.day_settings,
                     )
                 )
     for ranges in found.values():

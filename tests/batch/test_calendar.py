@@ -9,7 +9,7 @@ import pytest
 
 from tidemark.core.days import day_spans, micros
 from tidemark.delivery_audit.span import parse_span
-from tidemark.maintenance.compaction import day_numbers
+from tidemark.objects.days import day_numbers
 from tidemark.orchestration.run_days import interval_days
 from tidemark.verify.archive import within
 

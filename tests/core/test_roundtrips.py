@@ -173,8 +173,20 @@ def test_what_is_no_plan_is_refused_by_its_place(value: object) -> None:
 
 def test_a_manifest_of_another_format_is_refused_by_both_numbers() -> None:
     manifest = manifest_of("a", 0, {log(): span(0, 3)}, {log(): (DAYS[0],) * 3}, "whole")
-    with pytest.raises(FormatError, match=r"expected 1, found 2 \[m.json\]"):
-        parse_manifest(damaged(manifest.to_json(), ("format",), 2), where="m.json")
+    with pytest.raises(FormatError, match=r"expected 2, found 3 \[m.json\]"):
+        parse_manifest(damaged(manifest.to_json(), ("format",), 3), where="m.json")
+
+
+def test_a_manifest_has_the_bytes_of_format_1_without_day_settings_and_format_2_with_them() -> None:
+    before = manifest_of("a", 0, {log(): span(0, 3)}, {log(): (DAYS[0],) * 3}, "whole")
+    after = replace(before, day_settings="event_time.extractor=record, time_zone=UTC")
+    assert json.loads(before.to_json()) == {
+        **{key: value for key, value in json.loads(after.to_json()).items() if key != "day_settings"},
+        "format": 1,
+    }
+    assert json.loads(after.to_json())["format"] == 2
+    for manifest in (before, after):
+        assert parse_manifest(manifest.to_json(), where="m.json") == manifest
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ GUARDS = (
     Guard(
         name="compacted-days-by-calendar",
         promise="Compaction gives each row the day that the calendar does, in every span of the day.",
-        path="include/tidemark/maintenance/compaction.py",
+        path="include/tidemark/objects/days.py",
         old="for day in days for start, _ in day_spans(day, zone))",
         new="for day in days for start, _ in day_spans(day, zone)[:1])",
         tests=("tests/batch/test_calendar.py::test_compaction_gives_each_row_the_day_that_its_manifest_counted",),

@@ -32,7 +32,7 @@ def of_folder(name: str) -> tuple[str, bytes]:
 @pytest.mark.parametrize(
     ("folder", "parse", "problem", "known"),
     [
-        ("manifests", parse_manifest, "unknown manifest format", 1),
+        ("manifests", parse_manifest, "unknown manifest format", 2),
         ("seals", parse_seal, "unknown seal format", 3),
         ("certificates", parse_certificate, "unknown certificate format", 1),
         ("heartbeats", parse_heartbeat, "unknown heartbeat format", 2),
@@ -71,8 +71,8 @@ def test_a_ledger_of_a_newer_format_can_be_rebuilt() -> None:
     head, _, rest = body.partition(b"\n")
     magic, form, digest = head.split(b" ")
     assert form == b"1"
-    newer = b"%s 2 %s\n%s" % (magic, digest, rest)
+    newer = b"%s 3 %s\n%s" % (magic, digest, rest)
     with pytest.raises(
-        FormatError, match=r"unknown ledger format: expected 1, found 2 .*tidemark maintain STREAM --rebuild-ledger"
+        FormatError, match=r"unknown ledger format: expected 2, found 3 .*tidemark maintain STREAM --rebuild-ledger"
     ):
         parse_segment(newer, **own)

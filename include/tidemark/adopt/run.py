@@ -239,6 +239,8 @@ class ImportJob:
             ranges=ranges,
             files=written.files,
             now_us=micros(datetime.now(UTC)),
+            # The record's timestamp is the object's, not Kafka's.
+            day_settings=f"{self.stream.day_settings}, import.timestamp_field={self.fields.timestamp}",
         )
         self.outcome.manifests.append(self.layout.manifest_key(self.writer, batch))
 

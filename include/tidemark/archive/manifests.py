@@ -32,10 +32,12 @@ def commit_batch(
     files: Sequence[DataFile],
     now_us: int,
     last: Sequence[LoggedRecord] = (),
+    day_settings: str | None = None,
 ) -> Manifest:
     """Make the files part of the archive. Returns the manifest, that of an earlier attempt if there is one.
 
-    ``last`` are the last records of the logs that the writer has archived, as far as they were read from Kafka.
+    ``day_settings`` decided the days of the rows: the stream's, unless others are given. ``last`` are the last records
+    of the logs that the writer has archived, as far as they were read from Kafka.
     Raises ConflictError if the batch was committed with other ranges, or if a file belongs to none of the ranges.
     """
     done = find_manifest(store, layout, writer=writer, batch=batch, ranges=ranges)
@@ -52,6 +54,7 @@ def commit_batch(
         ranges=_committed(ranges, files),
         files=tuple(sorted(files, key=lambda file: file.key)),
         last=tuple(sorted(last, key=lambda item: item.log)),
+        day_settings=stream.day_settings if day_settings is None else day_settings,
     )
     if store.put_if_absent(layout.manifest_key(writer, batch), manifest.to_json()):
         return manifest

@@ -6,8 +6,8 @@ bisection per range: O(n log n) in all.
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
 from tidemark.core.offsets import OffsetRange, subtract
@@ -24,10 +24,14 @@ class CoverPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """A committed range and its number of rows: fewer than its offsets if it has holes."""
+    """A committed range and its number of rows: fewer than its offsets if it has holes.
+
+    ``day_settings`` decided the days of its rows; None if they are unknown.
+    """
 
     range: OffsetRange
     rows: int
+    day_settings: str | None = None
 
     @property
     def density(self) -> int:
@@ -54,61 +58,98 @@ def density(rows: int, size: int) -> int:
     return (min(rows, size) << 128) // size
 
 
-def best_cover(target: OffsetRange, copies: Sequence[Copy]) -> tuple[CoverPart, ...]:
+def best_cover(
+    target: OffsetRange,
+    copies: Sequence[Copy],
+    *,
+    first: Collection[int] = (),
+    then: Sequence[CoverPart] = (),
+) -> tuple[CoverPart, ...]:
     """Every offset of ``target`` that any copy holds, from the densest such copy; disjoint parts in order.
 
     Complete copies go first, as their ``cover``. Two copies with holes may each have rows that the other lacks, and no
     manifest says which. The one with more rows per offset is used, in the fewest parts. O(n log n).
+
+    Of equally dense copies those in ``first`` are used, and else the parts in ``then``.
     """
     complete = [index for index, copy in enumerate(copies) if copy.is_complete]
-    parts = [
-        CoverPart(index=complete[part.index], range=part.range)
-        for part in cover(target, [copies[index].range for index in complete])
-    ]
+    parts = _covered(target, copies, [index for index in complete if index in first])
+    if then:
+        left = subtract([target], [part.range for part in parts])
+        whole = [part for part in then if copies[part.index].is_complete]
+        parts += [replace(part, range=span) for part in whole for item in left if (span := item.intersect(part.range))]
+    gaps = subtract([target], [part.range for part in parts]) if parts else (target,)
+    parts += [part for gap in gaps for part in _covered(gap, copies, complete)]
     if len(complete) < len(copies):
         others = sorted(
             (index for index, copy in enumerate(copies) if not copy.is_complete),
             key=lambda index: (copies[index].range, index),
         )
-        parts += _densest(subtract([target], [part.range for part in parts]), copies, others)
-    return tuple(sorted(parts, key=lambda part: part.range))
+        ranks = dict.fromkeys((part.index for part in then), 1) | dict.fromkeys(first, 0)
+        parts += _densest(subtract([target], [part.range for part in parts]), copies, others, ranks)
+    return _joined(sorted(parts, key=lambda part: part.range))
 
 
-def _densest(left: Sequence[OffsetRange], copies: Sequence[Copy], order: Sequence[int]) -> list[CoverPart]:
+def _covered(target: OffsetRange, copies: Sequence[Copy], indices: Sequence[int]) -> list[CoverPart]:
+    found = cover(target, [copies[index].range for index in indices])
+    return [CoverPart(index=indices[part.index], range=part.range) for part in found]
+
+
+def _joined(parts: Sequence[CoverPart]) -> tuple[CoverPart, ...]:
+    """The parts, given in order, with adjacent ones of the same copy as one."""
+    found: list[CoverPart] = []
+    for part in parts:
+        if found and found[-1].index == part.index and found[-1].range.end == part.range.start:
+            part = replace(part, range=OffsetRange(start=found.pop().range.start, end=part.range.end))  # noqa: PLW2901
+        found.append(part)
+    return tuple(found)
+
+
+def _densest(
+    left: Sequence[OffsetRange], copies: Sequence[Copy], order: Sequence[int], ranks: Mapping[int, int]
+) -> list[CoverPart]:
     """Sweep over ``left``: the densest copy until it ends or a denser one starts.
 
-    Of equally dense copies the one with the farthest end gives the fewest parts. ``order`` is by start.
+    Of equally dense copies the one with the lowest rank, by index, is used. Then the one with the farthest end gives
+    the fewest parts. ``order`` is by start.
     """
     parts: list[CoverPart] = []
-    ready: list[tuple[int, int, int]] = []  # started copies: (-density, -end, index); ended ones are removed later
+    # Started copies: (-density, rank, -end, index); ended ones are removed later.
+    ready: list[tuple[int, int, int, int]] = []
     at = 0
     for item in left:
         position = item.start
         while position < item.end:
             while at < len(order) and copies[order[at]].range.start <= position:
-                at = _ready(ready, copies, order, at)
-            while ready and -ready[0][1] <= position:
+                at = _ready(ready, copies, order, at, ranks)
+            while ready and -ready[0][2] <= position:
                 heappop(ready)
             if not ready:
                 if at == len(order):
                     return parts
                 position = copies[order[at]].range.start
                 continue
-            rank, end, index = ready[0]
+            density_and_rank, (end, index) = ready[0][:2], ready[0][2:]
             stop = min(-end, item.end)
             while at < len(order) and copies[order[at]].range.start < stop:
                 start = copies[order[at]].range.start
-                at = _ready(ready, copies, order, at)
-                if ready[0][0] < rank:
+                at = _ready(ready, copies, order, at, ranks)
+                if ready[0][:2] < density_and_rank:
                     stop = start
             parts.append(CoverPart(index=index, range=OffsetRange(start=position, end=stop)))
             position = stop
     return parts
 
 
-def _ready(ready: list[tuple[int, int, int]], copies: Sequence[Copy], order: Sequence[int], at: int) -> int:
+def _ready(
+    ready: list[tuple[int, int, int, int]],
+    copies: Sequence[Copy],
+    order: Sequence[int],
+    at: int,
+    ranks: Mapping[int, int],
+) -> int:
     copy = copies[order[at]]
-    heappush(ready, (-copy.density, -copy.range.end, order[at]))
+    heappush(ready, (-copy.density, ranks.get(order[at], 2), -copy.range.end, order[at]))
     return at + 1
 
 

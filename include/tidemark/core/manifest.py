@@ -16,7 +16,8 @@ from tidemark.core.errors import FormatError, PositionError
 from tidemark.core.logged_record import LoggedRecord
 from tidemark.core.offsets import OffsetRange, TopicPartition
 
-FORMAT = 1
+FORMAT = 2
+WITHOUT_DAY_SETTINGS = 1  # such a manifest has the same bytes as before there were day settings
 COMPACTION = "compact"  # the writer of manifests that replace ranges
 REFILL = "refill-"  # and the name of a run: the writer of records that the run fetched from Kafka
 # What to do about a manifest whose object is missing.
@@ -163,6 +164,8 @@ class Manifest:
     - replaces: the ranges that this manifest replaces. Together they are exactly its own ranges, which are complete.
     - last: the last record of each log that the writer has archived up to this batch, to notice a rewritten log. Empty
       for records that were not read from Kafka.
+    - day_settings: the keys of the definition that decided the days of its rows, as a text. Only in format 2; in format
+      1 they are unknown.
     """
 
     stream: str
@@ -176,6 +179,7 @@ class Manifest:
     files: tuple[DataFile, ...]
     replaces: tuple[Replaced, ...] = ()
     last: tuple[LoggedRecord, ...] = ()
+    day_settings: str | None = None
 
     def __post_init__(self) -> None:
         if self.replaces:
@@ -183,9 +187,11 @@ class Manifest:
 
     def to_json(self) -> bytes:
         """Canonical bytes; ``parse_manifest`` reads them back to an equal value."""
+        known = {} if self.day_settings is None else {"day_settings": self.day_settings}
         return canonical_json(
             {
-                "format": FORMAT,
+                "format": FORMAT if known else WITHOUT_DAY_SETTINGS,
+                **known,
                 **_plain(self, _MANIFEST_FIELDS),
                 "ranges": [{**_place(item), "rows": item.rows} for item in self.ranges],
                 "files": [_file(item) for item in self.files],
@@ -214,7 +220,8 @@ def parse_manifest(body: bytes, *, where: str) -> Manifest:
     """The manifest in ``body``. Raises FormatError, with ``where``, for anything else."""
     try:
         raw = json.loads(body)
-        require_format("unknown manifest format", raw["format"], known=FORMAT, where=where)
+        if raw["format"] != WITHOUT_DAY_SETTINGS:
+            require_format("unknown manifest format", raw["format"], known=FORMAT, where=where)
         return Manifest(
             **{name: raw[name] for name in _MANIFEST_FIELDS},
             ranges=tuple(CommittedRange(**_parse_place(item), rows=item["rows"]) for item in raw["ranges"]),
@@ -224,6 +231,7 @@ def parse_manifest(body: bytes, *, where: str) -> Manifest:
                 LoggedRecord(log=_parse_log(item), **{name: item[name] for name in _RECORD_FIELDS})
                 for item in raw["last"]
             ),
+            day_settings=None if raw["format"] == WITHOUT_DAY_SETTINGS else raw["day_settings"],
         )
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(

@@ -1,10 +1,12 @@
 """Makes plans, without I/O. Nearly linear in the number of committed ranges."""
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 
-from tidemark.core.cover import Copy, best_cover, overlaps
+from tidemark.core.committed import Committed, CopyIndex, contested
+from tidemark.core.cover import CoverPart, best_cover, overlaps
 from tidemark.core.errors import FormatError
 from tidemark.core.manifest import DataFile, DayRows, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition, count, range_or_none, subtract
@@ -13,16 +15,17 @@ from tidemark.core.seen import SeenDay, SeenLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Committed(Copy):
-    """A committed range of one log and its files.
+class Preference:
+    """Which copy is used where copies of several day settings hold an offset and are equally dense.
 
-    With ``last_batch`` it stands for adjacent ranges, as in ``Used``. None of them may overlap another range.
+    The first choice is a copy with these ``day_settings``, the second one the copy that was used before.
     """
 
-    writer: str
-    batch: int
-    last_batch: int | None = None
-    files: tuple[DataFile, ...]
+    day_settings: str | None = None
+    used: Mapping[TopicPartition, Sequence[Used]] = field(default_factory=dict)
+
+
+NO_PREFERENCE = Preference()
 
 
 def plan_committed(
@@ -37,6 +40,7 @@ def plan_committed(
     scheduled: bool = False,
     reopen_from: date | None = None,
     unproven: Collection[date] = (),
+    prefer: Preference = NO_PREFERENCE,
 ) -> Plan:
     """The plan that proves ``targets`` and rebuilds the affected days.
 
@@ -49,7 +53,7 @@ def plan_committed(
     With ``reopen_from``, late rows of days before it, or after the newest requested day, are ``ignored``, unless the
     day is requested.
     """
-    logs = [_plan_log(target, committed[target.log]) for target in sorted(targets, key=lambda item: item.log)]
+    logs = [_plan_log(target, committed[target.log], prefer) for target in sorted(targets, key=lambda item: item.log)]
     late = {rows.day for rows, _, _ in _late_rows(targets, committed, seen)}
     wanted = {day for day in requested if force or day not in seen or day in late} | set(unproven)
     newest = max(requested, default=date.max)
@@ -98,11 +102,30 @@ def files_by_range(manifest: Manifest) -> dict[tuple[TopicPartition, OffsetRange
     return files
 
 
-def _plan_log(target: Target, committed: Sequence[Committed]) -> tuple[LogPlan, list[Committed]]:
+def _cover(
+    whole: OffsetRange, target: Target, committed: Sequence[Committed], prefer: Preference
+) -> Sequence[CoverPart]:
+    """The parts of the target and their copies. A preference counts only where copies may disagree about days."""
+    mixed = contested(committed)
+    if not mixed:
+        return best_cover(whole, committed)
+
+    def is_mixed(part: OffsetRange) -> bool:
+        at = bisect_right(mixed, part.start, key=lambda item: item.end)
+        return at < len(mixed) and mixed[at].start < part.end
+
+    current = {
+        at for at, item in enumerate(committed) if item.day_settings == prefer.day_settings and is_mixed(item.range)
+    }
+    before = CopyIndex(committed).parts(prefer.used.get(target.log, ()), mixed)
+    return best_cover(whole, committed, first=current, then=before)
+
+
+def _plan_log(target: Target, committed: Sequence[Committed], prefer: Preference) -> tuple[LogPlan, list[Committed]]:
     """The findings for one log, and the committed range of each used one."""
     whole = range_or_none(target.start, target.end)
     ranges = [item.range for item in committed]
-    parts = best_cover(whole, committed) if whole else ()
+    parts = _cover(whole, target, committed, prefer) if whole else ()
     sources = [committed[part.index] for part in parts]
     used = tuple(
         Used(

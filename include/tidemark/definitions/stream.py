@@ -205,6 +205,19 @@ class Stream(Keys):
         part |= self.archive.model_dump(mode="json", include=rotation)
         return digest(canonical_json(part))[:16]
 
+    @property
+    def day_settings(self) -> str:
+        """The keys that decide the day of a record, as a text. Two copies of a record with equal texts have one day."""
+        keys = {f"event_time.{key}": value for key, value in self.event_time.model_dump(mode="json").items()}
+        keys["time_zone"] = self.time_zone
+        if isinstance(self.event_time, FieldTime):
+            keys["value_format"] = self.value_format
+            if self.renamed:
+                keys["renamed"] = json.dumps(self.model_dump(mode="json")["renamed"], sort_keys=True)
+            if self._avro_schemas:
+                keys["avro_schemas"] = digest("\n".join(self._avro_schemas).encode())[:16]
+        return ", ".join(f"{key}={value}" for key, value in keys.items())
+
 
 def load_stream(name: str, folder: Path) -> Stream:
     """The stream defined in ``folder/<name>.yaml``.

@@ -8,13 +8,11 @@ that a repetition reuses; after it everything is done.
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import date, datetime, tzinfo
+from datetime import datetime
 from functools import partial
 from itertools import islice
 from typing import Literal, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tidemark.archive.ledger.history import CommittedRef, History
@@ -22,7 +20,7 @@ from tidemark.archive.ledger.ledger import read_archived
 from tidemark.archive.manifests import require_manifest
 from tidemark.archive.write.file import FileTarget
 from tidemark.archive.write.task import FileLimits, write_files
-from tidemark.core.days import EPOCH_DAY, day_spans, micros
+from tidemark.core.days import micros
 from tidemark.core.errors import ConflictError, FormatError, PositionError
 from tidemark.core.layout import Layout
 from tidemark.core.maintenance_ages import MIN_AGE
@@ -32,6 +30,7 @@ from tidemark.definitions.stream import Stream
 from tidemark.maintenance.grouping import SMALL, Input, RangeGroup, group_inputs
 from tidemark.objects.checksum import RowChecksum
 from tidemark.objects.columns import object_batches
+from tidemark.objects.days import day_numbers
 from tidemark.objects.schema import SCHEMA
 from tidemark.s3 import ObjectStore
 
@@ -165,6 +164,7 @@ class Compaction:
             files=tuple(sorted(files, key=lambda file: file.key)),
             replaces=replaces,
             last=() if (last := group.inputs[-1].last) is None else (last,),
+            day_settings=group.inputs[0].day_settings,
         )
 
     def _groups(self, history: History, counts: CompactedFiles) -> Iterator[RangeGroup]:
@@ -265,7 +265,7 @@ def _input(manifest: Manifest, own: str, log: TopicPartition, span: OffsetRange)
         digest=own,
     )
     last = next((record for record in manifest.last if record.log == log and record.offset in span), None)
-    return Input(replaced=replaced, files=files, last=last)
+    return Input(replaced=replaced, files=files, last=last, day_settings=manifest.day_settings)
 
 
 def _fit(checked: Iterator[_Checked], counts: CompactedFiles) -> Iterator[Input]:
@@ -276,18 +276,6 @@ def _fit(checked: Iterator[_Checked], counts: CompactedFiles) -> Iterator[Input]
             counts.young += 1
         else:
             counts.other_settings += 1
-
-
-def day_numbers(times_us: npt.NDArray[np.int64], days: Sequence[date], zone: tzinfo) -> npt.NDArray[np.int32]:
-    """The number of the day since 1970-01-01 of each time, if it is one of these days.
-
-    Another time gets one of them too: the comparison of days after a compaction finds it.
-    """
-    spans = sorted((micros(start), day.toordinal() - EPOCH_DAY) for day in days for start, _ in day_spans(day, zone))
-    starts, numbers = np.array(spans, dtype=np.int64).T
-    places = np.maximum(np.searchsorted(starts, times_us, "right") - 1, 0)
-    found: npt.NDArray[np.int32] = numbers[places].astype(np.int32)
-    return found
 
 
 def _days(files: Sequence[DataFile]) -> dict[str, tuple[int, int, int]]:

@@ -16,11 +16,15 @@ INPUTS_MAX = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """A small complete range: its entry in the new manifest, its files, and its last record if Kafka gave it."""
+    """A small complete range: its entry in the new manifest, its files, and its last record if Kafka gave it.
+
+    ``day_settings`` decided the days of its rows.
+    """
 
     replaced: Replaced
     files: tuple[DataFile, ...]
     last: LoggedRecord | None = None
+    day_settings: str | None = None
 
     def replaced_as(self, etags: Mapping[str, str]) -> Replaced:
         """Its entry, with the ETags by key of the objects that were read."""
@@ -40,7 +44,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeGroup:
-    """Adjacent ranges of one log, in order, that are compacted into one."""
+    """Adjacent ranges of one log and of equal day settings, in order, that are compacted into one."""
 
     inputs: tuple[Input, ...]
 
@@ -88,7 +92,8 @@ def group_inputs(inputs: Iterable[Input], archive: Archive, layout: Layout) -> I
 
 def _follows(before: Input, item: Input) -> bool:
     one, other = before.replaced, item.replaced
-    return one.log == other.log and one.range.end == other.range.start
+    adjacent = one.log == other.log and one.range.end == other.range.start
+    return adjacent and before.day_settings == item.day_settings
 
 
 def _worth_it(inputs: Sequence[Input], archive: Archive, layout: Layout) -> Iterator[RangeGroup]:

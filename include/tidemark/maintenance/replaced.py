@@ -8,13 +8,13 @@ from types import MappingProxyType
 from tidemark.archive.ledger.history import History
 from tidemark.archive.ledger.ledger import read_archived
 from tidemark.archive.manifests import each_manifest
+from tidemark.core.committed import Committed
 from tidemark.core.days import micros
 from tidemark.core.errors import ConflictError
 from tidemark.core.layout import Layout
 from tidemark.core.maintenance_ages import DELETED_AFTER, KEPT_FOR, ReplacedState, replaced_object_state
 from tidemark.core.manifest import COMPACTION, DataFile, Manifest, Replaced
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, subtract
-from tidemark.core.planner import Committed
 from tidemark.definitions.stream import Stream
 from tidemark.maintenance.key_hashes import KeyHashes
 from tidemark.objects.columns import checksum_of_rows

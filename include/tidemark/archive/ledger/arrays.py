@@ -44,6 +44,24 @@ def renumbered(places: Ints, new: Sequence[int]) -> Ints:
     return found
 
 
+def named(own: tuple[Ints, Ints, Ints], others: tuple[Ints, Ints, Ints]) -> npt.NDArray[np.bool_]:
+    """Which of the ranges, given by log, writer and batch, are among the others."""
+    number = len(own[2])
+    # One number per range. Batches are renumbered first, so the product can't overflow.
+    _, places = np.unique(np.append(own[2], others[2]), return_inverse=True)
+    logs, writers = np.append(own[0], others[0]), np.append(own[1], others[1])
+    numbers = (writers * (logs.max(initial=0) + 1) + logs) * len(places) + places
+    found: npt.NDArray[np.bool_] = np.isin(numbers[:number], numbers[number:])
+    return found
+
+
+def first_gap(start: int, starts: Ints, ends: Ints) -> int:
+    """The first offset at or after ``start`` that none of the ranges, given in the order of their starts, has."""
+    reach = np.maximum.accumulate(np.append([np.int64(start)], ends))
+    after_gap = np.flatnonzero(starts > reach[:-1])
+    return int(reach[after_gap[0]] if len(after_gap) else reach[-1])
+
+
 def alone(start: Ints, end: Ints) -> npt.NDArray[np.bool_]:
     """Which of the ranges, given in offset order, share no offset with another one."""
     reach = np.maximum.accumulate(end)

@@ -11,20 +11,30 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tidemark.archive.ledger.arrays import Ints, alone, ints, joined, renumbered, span_of, touched, within
-from tidemark.archive.ledger.segment import Tables
+from tidemark.archive.ledger.arrays import (
+    Ints,
+    alone,
+    first_gap,
+    ints,
+    joined,
+    named,
+    renumbered,
+    span_of,
+    touched,
+    within,
+)
+from tidemark.archive.ledger.segment import Tables, raw_files
+from tidemark.core.committed import Committed
 from tidemark.core.cover import Copy
 from tidemark.core.days import EPOCH_DAY
 from tidemark.core.manifest import DataFile, DayRows
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, normalise
 from tidemark.core.plan import Target
-from tidemark.core.planner import Committed
 from tidemark.core.seen import SeenDay, SeenLog
 from tidemark.core.transaction_holes import BatchSpan, Spans
 
@@ -72,6 +82,11 @@ class History:
         self._batch, self._start, self._end, self._rows = (
             joined([ints(table, name) for table in tables]) for name in ("batch", "start", "end", "rows")
         )
+        self._texts = list(dict.fromkeys(text for part in parts for text in part.day_settings))
+        places = [[self._texts.index(text) for text in part.day_settings] for part in parts]
+        self._settings = joined(
+            [renumbered(ints(table, "day_settings"), own) for table, own in zip(tables, places, strict=True)]
+        )
         self._day_range = joined([ints(table, "range") + at for table, at in zip(days, ranges, strict=False)])
         self._day_file = joined([ints(table, "file") + at for table, at in zip(days, files, strict=False)])
         self._day, self._day_rows, self._day_first, self._day_last = (
@@ -84,14 +99,8 @@ class History:
 
     def _leave_out(self, log: Ints, writer: Ints, batch: Ints) -> None:
         """Remove the ranges of these logs, writers and batches, with their rows per day."""
-        own = len(self._batch)
-        # One number per range. Batches are renumbered first, so the product can't overflow.
-        _, places = np.unique(np.append(self._batch, batch), return_inverse=True)
-        logs, writers = np.append(self._log, log), np.append(self._writer, writer)
-        numbers = (writers * len(self._logs) + logs) * len(places) + places
-        kept = ~np.isin(numbers[:own], numbers[own:])
-        self._kept = kept
-        for name in ("_log", "_writer", "_batch", "_start", "_end", "_rows"):
+        kept = self._kept = ~named((self._log, self._writer, self._batch), (log, writer, batch))
+        for name in ("_log", "_writer", "_batch", "_start", "_end", "_rows", "_settings"):
             setattr(self, name, getattr(self, name)[kept])
         rows = kept[self._day_range]
         self._day_range = (np.cumsum(kept) - 1)[self._day_range]
@@ -104,12 +113,12 @@ class History:
 
     def extents(self) -> dict[TopicPartition, tuple[int, int]]:
         """Per log the lowest start and the highest end of its ranges."""
-        found = {}
-        for at, log in enumerate(self._logs):
-            own = self._log == at
-            if own.any():
-                found[log] = (int(self._start[own].min()), int(self._end[own].max()))
-        return found
+        owns = ((log, self._log == at) for at, log in enumerate(self._logs))
+        return {log: (int(self._start[own].min()), int(self._end[own].max())) for log, own in owns if own.any()}
+
+    def has_other_settings(self, day_settings: str) -> bool:
+        """Whether the days of any range were decided by other settings, or by unknown ones."""
+        return any(text != day_settings for text in self._texts)
 
     def newest_day(self, log: TopicPartition) -> date | None:
         """The latest day with an archived row of the log."""
@@ -141,9 +150,7 @@ class History:
             return start
         own = np.flatnonzero(self._log == self._logs.index(log))
         own = own[np.argsort(self._start[own], kind="stable")]
-        reach = np.maximum.accumulate(np.append([np.int64(start)], self._end[own]))
-        after_gap = np.flatnonzero(self._start[own] > reach[:-1])
-        return int(reach[after_gap[0]] if len(after_gap) else reach[-1])
+        return first_gap(start, self._start[own], self._end[own])
 
     def manifests_with(self, topic: str, partition: int, offset: int) -> list[tuple[str, int]]:
         """Writer and batch of every manifest that commits the offset, under any topic id; sorted."""
@@ -165,6 +172,7 @@ class History:
                 writer=self._writers[self._writer[row]],
                 batch=int(self._batch[row]),
                 files=files.get(row, ()),
+                day_settings=self._texts[self._settings[row]],
             )
             for row in rows.tolist()
         ]
@@ -222,10 +230,6 @@ class History:
     def _has_holes(self, rows: Ints) -> npt.NDArray[np.bool_]:
         found: npt.NDArray[np.bool_] = self._rows[rows] < self._end[rows] - self._start[rows]
         return found
-
-    def _place(self, writer: str) -> int:
-        """The writer's number in the columns; -1 if it has no range."""
-        return self._writers.index(writer) if writer in self._writers else -1
 
     def _in_order(self, rows: Ints) -> Ints:
         """Sorted by range, writer and batch."""
@@ -326,7 +330,7 @@ class History:
         }
         range_of = dict(zip(self._day_file[rows].tolist(), self._day_range[rows].tolist(), strict=True))
         found: dict[int, list[DataFile]] = {}
-        for file, raw in self._raw_files(np.flatnonzero(chosen)):
+        for file, raw in raw_files(self._parts, self._first_file, np.flatnonzero(chosen)):
             if timestamps_us is not None and not (
                 raw["min_us"] < timestamps_us[1] and raw["max_us"] >= timestamps_us[0]
             ):
@@ -351,13 +355,6 @@ class History:
             )
         return {at: tuple(files) for at, files in found.items()}
 
-    def _raw_files(self, chosen: Ints) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The chosen rows of the files tables with their numbers, which count through all parts; ascending."""
-        for part, start, end in zip(self._parts, self._first_file, self._first_file[1:], strict=False):
-            own = chosen[(chosen >= start) & (chosen < end)]
-            if len(own):
-                yield from zip(own.tolist(), part.take_files((own - start).tolist()).to_pylist(), strict=True)
-
     def _ranges(
         self, target: Target, files: Mapping[int, tuple[DataFile, ...]], proven: Mapping[str, Sequence[BatchSpan]]
     ) -> list[Committed]:
@@ -374,13 +371,15 @@ class History:
         for name, own in proven.items():
             # A range with rows of a planned day stays single: its density decides whether another copy is better.
             # A range without rows stays single: the first and last batch of a sequence give the times around a loss.
-            by_writer = np.flatnonzero((writer == self._place(name)) & ~with_files[rows] & (self._rows[rows] > 0))
+            place = self._writers.index(name) if name in self._writers else -1
+            by_writer = np.flatnonzero((writer == place) & ~with_files[rows] & (self._rows[rows] > 0))
             span[by_writer] = span_of(own, start[by_writer], end[by_writer], batch[by_writer])
         whole = (self._rows[rows] >= end - start) | (span >= 0)
         regular = alone(start, end) & whole & (start >= target.start) & (end <= target.end)
         # A sequence ends with its span: the evidence on its holes covers the span only.
         joined = regular[1:] & regular[:-1] & (end[:-1] == start[1:]) & (span[:-1] == span[1:])
         joined &= (writer[1:] == writer[:-1]) & (batch[1:] > batch[:-1])
+        joined &= self._settings[rows[1:]] == self._settings[rows[:-1]]
         firsts = np.flatnonzero(np.append([True], ~joined))
         lasts = np.append(firsts[1:], len(rows)) - 1
         found = []
@@ -394,6 +393,7 @@ class History:
                     batch=int(batch[first]),
                     last_batch=int(batch[last]) if last > first else None,
                     files=tuple(file for row in members[with_files[members]].tolist() for file in files[row]),
+                    day_settings=self._texts[self._settings[rows[first]]],
                 )
             )
         return found

@@ -181,13 +181,16 @@ def merge_tables(parts: Sequence[Tables]) -> Tables:
     """All tables as one, in order."""
     logs = sorted({log for part in parts for log in part.logs})
     writers = sorted({writer for part in parts for writer in part.writers})
+    settings = list(dict.fromkeys(text for part in parts for text in part.day_settings))
     ranges, files, days, replaced = [], [], [], []
     first_range = first_file = 0
     for part in parts:
         counts = part.counts()
         new_logs = np.array([logs.index(log) for log in part.logs], dtype=np.int64)
         new_writers = np.array([writers.index(writer) for writer in part.writers], dtype=np.int64)
-        ranges.append(_mapped(part.ranges, {"log": new_logs, "writer": new_writers}))
+        new_settings = np.array([settings.index(text) for text in part.day_settings], dtype=np.int64)
+        places = {"log": new_logs, "writer": new_writers, "day_settings": new_settings}
+        ranges.append(_mapped(part.ranges, places))
         replaced.append(_mapped(part.replaced, {"log": new_logs, "writer": new_writers}))
         files.append(_shifted(part.all_files(), {"range": first_range}))
         days.append(_shifted(part.days, {"range": first_range, "file": first_file}))
@@ -195,6 +198,7 @@ def merge_tables(parts: Sequence[Tables]) -> Tables:
     return Tables(
         logs=tuple(logs),
         writers=tuple(writers),
+        day_settings=tuple(settings),
         ranges=pa.concat_tables(ranges) if ranges else RANGES.empty_table(),
         files=pa.concat_tables(files) if files else FILES.empty_table(),
         days=pa.concat_tables(days) if days else DAYS.empty_table(),

@@ -6,7 +6,7 @@ less than a second; a million manifests would take an hour. ``Tables.build`` mak
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidemark.archive.ledger.arrays import column
+from tidemark.archive.ledger.arrays import Ints, column
 from tidemark.core.codec import decode, encode
 from tidemark.core.days import EPOCH_DAY
 from tidemark.core.errors import FormatError
@@ -24,14 +24,15 @@ from tidemark.core.offsets import TopicPartition
 from tidemark.core.planner import files_by_range
 from tidemark.core.seal import require_same_stream
 
-FORMAT = 1
+FORMAT = 2
+WITHOUT_DAY_SETTINGS = 1  # nothing is known of the settings of such a segment's manifests
 MAGIC = b"tidemark-ledger"
 REBUILD = "The manifests are the truth: 'tidemark maintain STREAM --rebuild-ledger' makes a new ledger from them"
 # Files of a few days lie together in the ledger: with small row groups the keys of other days are not read.
 _GROUP_ROWS = 32_768
 
 _INT = pa.int64()
-RANGES = pa.schema([(name, _INT) for name in ("log", "writer", "batch", "start", "end", "rows")])
+RANGES = pa.schema([(name, _INT) for name in ("log", "writer", "batch", "start", "end", "rows", "day_settings")])
 FILES = pa.schema(
     [(name, _INT) for name in ("range", "bytes", "rows", "first_offset", "last_offset", "min_us", "max_us")]
     + [("key", pa.string()), ("checksum", pa.string()), ("sha256", pa.string()), ("out_of_bounds", _INT)]
@@ -68,13 +69,15 @@ class Position:
 class Tables:
     """Ranges, files and days in columns.
 
-    Columns ``log`` and ``writer`` are positions in ``logs`` and ``writers``; ``range`` and ``file`` are rows of the
+    Columns ``log``, ``writer`` and ``day_settings`` are positions in ``logs``, ``writers`` and ``day_settings``, where
+    None stands for unknown settings; ``range`` and ``file`` are rows of the
     other tables; ``day`` counts days since 1970-01-01. ``replaced`` lists ranges, of these or of other tables, that
     must not be used any more. A segment's files are read only on demand, by ``take_files``.
     """
 
     logs: tuple[TopicPartition, ...]
     writers: tuple[str, ...]
+    day_settings: tuple[str | None, ...]
     ranges: pa.Table
     days: pa.Table
     replaced: pa.Table = field(default_factory=REPLACED.empty_table)
@@ -86,12 +89,14 @@ class Tables:
         """The manifests in columns, in order; raises FormatError if a file belongs to none of its manifest's ranges."""
         logs: dict[TopicPartition, int] = {}
         writers: dict[str, int] = {}
+        settings: dict[str | None, int] = {}
         ranges: list[tuple[int, ...]] = []
         files: list[tuple[Any, ...]] = []
         days: list[tuple[int, ...]] = []
         replaced: list[tuple[int, ...]] = []
         for manifest in manifests:
             writer = writers.setdefault(manifest.writer, len(writers))
+            decided = settings.setdefault(manifest.day_settings, len(settings))
             replaced += [
                 (logs.setdefault(item.log, len(logs)), writers.setdefault(item.writer, len(writers)), item.batch)
                 for item in manifest.replaces
@@ -112,10 +117,11 @@ class Tables:
                         for day in file.days
                     ]
                     files.append(_file_row(len(ranges), file))
-                ranges.append((log, writer, manifest.batch, item.range.start, item.range.end, item.rows))
+                ranges.append((log, writer, manifest.batch, item.range.start, item.range.end, item.rows, decided))
         return Tables(
             logs=tuple(logs),
             writers=tuple(writers),
+            day_settings=tuple(settings),
             ranges=_table(ranges, RANGES),
             days=_table(days, DAYS),
             replaced=_table(replaced, REPLACED),
@@ -153,6 +159,19 @@ class Tables:
         return self.ranges.num_rows, files, self.days.num_rows
 
 
+def raw_files(
+    parts: Sequence[Tables], first_files: Sequence[int], chosen: Ints
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The chosen rows of the parts' files tables with their numbers, which count through all parts; ascending.
+
+    ``first_files`` has the number of each part's first file.
+    """
+    for part, start, end in zip(parts, first_files, first_files[1:], strict=False):
+        own = chosen[(chosen >= start) & (chosen < end)]
+        if len(own):
+            yield from zip(own.tolist(), part.take_files((own - start).tolist()).to_pylist(), strict=True)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
     """The manifests of all writers after segment ``previous`` (its number and SHA-256; None for the first).
@@ -185,6 +204,7 @@ class Segment:
                 "broken_links": [encode(item) for item in self.broken_links],
                 "logs": [encode(item) for item in tables.logs],
                 "writers": list(tables.writers),
+                "day_settings": list(tables.day_settings),
                 "bytes": [len(part) for part in parts],
             }
         )
@@ -210,7 +230,7 @@ def parse_segment(body: bytes, *, stream: str, time_zone: str, where: str) -> Se
             raise FormatError(
                 "not a ledger segment", expected=MAGIC.decode(), found=line[:40], where=where, hint=REBUILD
             )
-    if int(form) != FORMAT:
+    if int(form) not in (WITHOUT_DAY_SETTINGS, FORMAT):
         raise FormatError("unknown ledger format", expected=FORMAT, found=int(form), where=where, hint=REBUILD)
     actual = sha256(rest).hexdigest()
     if actual.encode() != found:
@@ -242,7 +262,8 @@ def parse_segment(body: bytes, *, stream: str, time_zone: str, where: str) -> Se
         tables=Tables(
             logs=tuple(decode(TopicPartition, item, where=f"{where}.logs") for item in raw["logs"]),
             writers=tuple(raw["writers"]),
-            ranges=_read(ranges),
+            day_settings=tuple(raw.get("day_settings", [None])),
+            ranges=_read(ranges) if int(form) == FORMAT else _without_settings(_read(ranges)),
             days=_read(days),
             replaced=_read(replaced),
             files_body=files,
@@ -274,6 +295,11 @@ def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
 def _read(body: pa.Buffer, columns: Sequence[str] | None = None) -> pa.Table:
     # pq.read_table would import half of pyarrow first.
     return pq.ParquetFile(pa.BufferReader(body)).read(None if columns is None else list(columns))
+
+
+def _without_settings(ranges: pa.Table) -> pa.Table:
+    """The ranges of an earlier format, with the only entry of their part's settings: unknown."""
+    return ranges.append_column(RANGES.field("day_settings"), column([0] * ranges.num_rows, _INT)).cast(RANGES)
 
 
 def _parquet(table: pa.Table) -> bytes:
