@@ -35,6 +35,7 @@ def request(stream_name: str, context: Any) -> Request:
         scheduled=by_schedule,
         by=context["dag_run"].triggering_user_name or "unknown",
         accept_loss=params["accept_loss"],
+        reassign_days=params["reassign_days"],
     )
 
 

@@ -132,6 +132,12 @@ def _params() -> dict[str, Param]:
             "into each seal.",
             schema={"type": "boolean", "title": "Accept losses"},
         ),
+        "reassign_days": Param(
+            False,
+            description="Rebuild the days and all sealed days that records move to or from, after a key that decides "
+            "days has changed.",
+            schema={"type": "boolean", "title": "Reassign days"},
+        ),
     }
 
 

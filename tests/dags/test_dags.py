@@ -198,13 +198,14 @@ def test_sealing_announces_the_streams_assets(flights: Mapping[str, Any]) -> Non
     assert outlets == {"seal": ["tidemark://streams/flights/sealed", "tidemark://streams/flights/day"]}
 
 
-def test_the_form_asks_for_days_force_and_whether_losses_are_accepted(flights: Mapping[str, Any]) -> None:
+def test_the_form_asks_for_days_and_for_what_a_person_decides(flights: Mapping[str, Any]) -> None:
     day = {"type": ["null", "string"], "format": "date"}
     assert flights["params"] == {
         "from_day": {**day, "title": "From day"},
         "to_day": {**day, "title": "To day"},
         "force": {"type": "boolean", "title": "Rebuild unchanged days"},
         "accept_loss": {"type": "boolean", "title": "Accept losses"},
+        "reassign_days": {"type": "boolean", "title": "Reassign days"},
     }
     assert flights["undescribed"] == []
 

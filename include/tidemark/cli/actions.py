@@ -57,6 +57,14 @@ def reconcile(
             "--approve", metavar="WORDS", help="Approve what the stream's batch.approval asks for, for this reason."
         ),
     ] = None,
+    reassign_days: Annotated[
+        bool,
+        typer.Option(
+            "--reassign-days",
+            help="Rebuild the days and all sealed days that records move to or from, after a key that decides days"
+            " has changed.",
+        ),
+    ] = False,
     as_json: AsJson = False,
     stack: Stack = None,
 ) -> None:
@@ -74,6 +82,7 @@ def reconcile(
         force=force,
         accept_loss=accept_loss,
         approve=approve,
+        reassign_days=reassign_days,
         as_json=as_json,
     )
     exit_with(code)

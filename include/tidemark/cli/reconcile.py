@@ -27,6 +27,7 @@ def reconcile(
     force: bool,
     accept_loss: bool,
     approve: str | None,
+    reassign_days: bool,
     as_json: bool,
 ) -> int:
     """Run every step for the days, by default yesterday. Print the report, even after a failure.
@@ -35,7 +36,14 @@ def reconcile(
     """
     settings = connect_s3(stack)
     days = _days(stream, settings, from_day, to_day)
-    request = tasks.Request(days=days, force=force, by=_user(), accept_loss=accept_loss, approve=approve)
+    request = tasks.Request(
+        days=days,
+        force=force,
+        by=_user(),
+        accept_loss=accept_loss,
+        approve=approve,
+        reassign_days=reassign_days,
+    )
     console = Console(stderr=as_json, soft_wrap=True)
     with lazy_spark(settings, f"tidemark-reconcile-{stream}") as spark:
         result, failure = run_here(console, settings, stream, request, spark)

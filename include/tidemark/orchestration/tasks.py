@@ -39,7 +39,8 @@ class Request:
     """What a run is asked for: the days, and whether to rebuild those that did not change.
 
     ``scheduled``: the schedule asks for them, not a person. ``by`` is the name of the person, who accepts losses with
-    ``accept_loss`` and, in the words ``approve``, all that the stream wants to have approved.
+    ``accept_loss`` and, in the words ``approve``, all that the stream wants to have approved. ``reassign_days``: sealed
+    days that records move to or from are rebuilt too.
     """
 
     days: tuple[date, ...]
@@ -48,6 +49,7 @@ class Request:
     by: str = ""
     accept_loss: bool = False
     approve: str | None = None
+    reassign_days: bool = False
 
 
 def take_lease(run: "Run", has_ended: Callable[[str, str], bool | None]) -> str | None:
@@ -85,7 +87,14 @@ def plan(run: "Run", request: Request) -> None:
     from tidemark.reconcile.plan.step import plan_run
 
     accepted_by = request.by if request.accept_loss else None
-    plan_run(run, request.days, request.force, scheduled=request.scheduled, loss_accepted_by=accepted_by)
+    plan_run(
+        run,
+        request.days,
+        request.force,
+        scheduled=request.scheduled,
+        loss_accepted_by=accepted_by,
+        reassign_days=request.reassign_days,
+    )
 
 
 def finalize_plan(run: "Run") -> None:

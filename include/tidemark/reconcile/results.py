@@ -79,11 +79,12 @@ class PlanResult:
     """The request and the first plan. ``holes`` is None where no day is to be rebuilt.
 
     ``scheduled``: the schedule named the requested days. ``loss_accepted_by`` is the person who accepted losses with
-    the request. ``unproven`` are the days that an earlier run had published and not sealed. Publication is refused
-    where another run moved a day since ``main``.
+    the request. ``reassigned`` are sealed days that are rebuilt because records move between them and those requested.
+    ``unproven`` were published and not sealed. Publication is refused where another run moved a day since ``main``.
     """
 
     requested: tuple[date, ...]
+    reassigned: tuple[date, ...] = ()
     force: bool
     scheduled: bool = False
     loss_accepted_by: str | None = None

@@ -1,22 +1,28 @@
 """Steps ``plan``, what a run refills and rebuilds, and ``finalize_plan``: that nothing is missing after the refill."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 
 from tidemark.archive.ledger.history import History
 from tidemark.archive.ledger.ledger import Archived, read_and_compact
 from tidemark.archive.retention import read_retention
+from tidemark.core.committed import Committed
+from tidemark.core.day_conflicts import DayConflict
+from tidemark.core.days import date_ranges
 from tidemark.core.errors import IncompleteError, ServiceError
 from tidemark.core.hole_evidence import KnownEvidence
 from tidemark.core.loss_text import loss_text, truncation_text
+from tidemark.core.offsets import TopicPartition
 from tidemark.core.plan import LastBatch, LogRange, Plan, Target
 from tidemark.core.planner import plan_committed
 from tidemark.core.seal import Seal, seen_days
+from tidemark.core.seen import SeenDay
 from tidemark.core.transaction_holes import spans
 from tidemark.logs import add_log_context
 from tidemark.reconcile.lineage import run_started
+from tidemark.reconcile.plan.day_copies import conflict_error, day_conflicts, preference, to_rebuild
 from tidemark.reconcile.plan.holes import classify_holes
 from tidemark.reconcile.plan.losses import bound_losses, find_earlier_losses, new_losses, new_truncations
 from tidemark.reconcile.plan.rewritten import require_same_records
@@ -40,7 +46,13 @@ _logger = logging.getLogger(__name__)
 
 
 def plan_run(
-    run: Run, days: Sequence[date], force: bool, *, scheduled: bool = False, loss_accepted_by: str | None = None
+    run: Run,
+    days: Sequence[date],
+    force: bool,
+    *,
+    scheduled: bool = False,
+    loss_accepted_by: str | None = None,
+    reassign_days: bool = False,
 ) -> Plan:
     """Step ``plan``: fix the targets and plan them.
 
@@ -48,9 +60,15 @@ def plan_run(
     for.
     The result also has the ranges to refill and every broken link in a writer's chain of manifests; neither stops the
     run. The refill takes the gaps and, in holes, the offsets at which Kafka has committed records (``in_hole``). After
-    retention the archive would lack those for good. Raises what ``read_archived``, ``require_same_records``,
-    ``make_targets`` and ``plan_committed`` raise.
+    retention the archive would lack those for good.
+
+    With ``reassign_days`` the run rebuilds the days, and all sealed days that records move to or from with them.
+
+    Raises ConflictError if copies of the same offsets disagree about the day of a record, so that it would be in
+    several sealed days or in none, and what ``read_archived``, ``require_same_records``, ``make_targets`` and
+    ``plan_committed`` raise.
     """
+    force = force or reassign_days
     with run.step(PLAN) as attempt:
         requested = tuple(sorted(set(days)))
         add_log_context(days=requested)
@@ -63,12 +81,20 @@ def plan_run(
         unproven = unsealed_publications(run.store, run.layout, shown, known=seals)
         for day, seen in unproven.items():
             _logger.warning("%s is published and not proven: this run rebuilds and seals it; readers see %s", day, seen)
-        planner = _Planner(run, archived.history(), requested, seals, force, scheduled, tuple(unproven))
+        planner = _Planner(run, archived.history(), requested, (), seals, force, scheduled, tuple(unproven))
         require_same_records(run, planner.history)
         targets = make_targets(run, requested, planner.history, seals)
         plan = planner.plan(targets)
         if (reaching := find_earlier_losses(run, plan, seals)) != targets:
             plan = planner.plan(reaching)
+        while conflicts := planner.day_conflicts(plan):
+            if not reassign_days or set(to_rebuild(conflicts)) <= {*planner.days}:
+                raise conflict_error(run, plan, conflicts)
+            planner = replace(
+                planner, reassigned=tuple(sorted({*planner.reassigned, *to_rebuild(conflicts)} - {*requested}))
+            )
+            _logger.warning("records move between days: this run rebuilds %s", date_ranges(planner.reassigned))
+            plan = planner.plan([item.target for item in plan.logs])
         holes: HoleSearch | None = None
         lacked: tuple[LogRange, ...] = ()
         if plan.days:
@@ -81,6 +107,7 @@ def plan_run(
         ]
         attempt.result = PlanResult(
             requested=requested,
+            reassigned=planner.reassigned,
             force=force,
             scheduled=scheduled,
             loss_accepted_by=loss_accepted_by,
@@ -111,12 +138,21 @@ def finalize_plan_run(run: Run) -> Plan:
         seals = latest_seals(run.store, run.layout)
         archived = read_and_compact(run.store, run.layout, run.stream)
         planner = _Planner(
-            run, archived.history(), planned.requested, seals, planned.force, planned.scheduled, planned.unproven
+            run,
+            archived.history(),
+            planned.requested,
+            planned.reassigned,
+            seals,
+            planned.force,
+            planned.scheduled,
+            planned.unproven,
         )
         targets = [item.target for item in planned.plan.logs]
         plan = planner.plan(targets)
         if _unfilled(plan):  # retention may have taken them since they were planned: then they are lost
             plan = planner.plan(raise_log_starts(run.settings.kafka, targets))
+        if conflicts := planner.day_conflicts(plan):
+            raise conflict_error(run, plan, conflicts)
         result = attempt.result = FinalizeResult(
             planned_at=planned_at.started_at,
             force=planned.force,
@@ -144,6 +180,7 @@ class _Planner:
     run: Run
     history: History
     requested: Sequence[date]
+    reassigned: tuple[date, ...]
     seals: Sequence[Seal]
     force: bool
     scheduled: bool
@@ -153,20 +190,13 @@ class _Planner:
         stream = self.run.stream
         seen = seen_days(self.seals, stream=stream.name, time_zone=stream.time_zone)
         back = stream.batch.reopen_days
-        transactional = spans(self.seals)
         plan = plan_committed(
             stream=stream.name,
             run=self.run.name,
-            requested=self.requested,
+            requested=self.days,
             targets=targets,
-            committed=self.history.committed(
-                targets,
-                self.requested,
-                seen,
-                transactional=transactional,
-                force=self.force,
-                unproven=self.unproven,
-            ),
+            committed=self.committed(targets, seen),
+            prefer=preference(self.run, self.seals),
             seen=seen,
             force=self.force,
             scheduled=self.scheduled,
@@ -174,6 +204,31 @@ class _Planner:
             reopen_from=None if back is None else max(self.requested) - timedelta(days=back),
         )
         return bound_losses(self.run, plan)
+
+    @property
+    def days(self) -> tuple[date, ...]:
+        """What a person or the schedule named, and the days that are rebuilt with them."""
+        return tuple(sorted({*self.requested, *self.reassigned}))
+
+    def committed(
+        self, targets: Sequence[Target], seen: Mapping[date, SeenDay]
+    ) -> dict[TopicPartition, list[Committed]]:
+        return self.history.committed(
+            targets,
+            self.days,
+            seen,
+            transactional=spans(self.seals),
+            force=self.force,
+            unproven=self.unproven,
+        )
+
+    def day_conflicts(self, plan: Plan) -> tuple[DayConflict, ...]:
+        """The records that would be in several sealed days, or in none."""
+        if not plan.days or not self.history.has_other_settings(self.run.stream.day_settings):
+            return ()
+        stream, targets = self.run.stream, [item.target for item in plan.logs]
+        committed = self.committed(targets, seen_days(self.seals, stream=stream.name, time_zone=stream.time_zone))
+        return day_conflicts(self.run, plan, self.history, committed, self.seals, force=self.force)
 
 
 def _state(archived: Archived) -> ArchiveState:
