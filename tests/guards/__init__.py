@@ -4,13 +4,25 @@ A guard that nobody notices needs a test. Name the fewest and cheapest tests: th
 first, then those that need no Spark.
 """
 
-from tests.guards import archive, batch, definitions, maintenance, planning, rewritten, security, speed, verify
+from tests.guards import (
+    archive,
+    batch,
+    day_settings,
+    definitions,
+    maintenance,
+    planning,
+    rewritten,
+    security,
+    speed,
+    verify,
+)
 from tests.guards.guard import Guard
 
 GUARDS: tuple[Guard, ...] = (
     *archive.GUARDS,
     *maintenance.GUARDS,
     *planning.GUARDS,
+    *day_settings.GUARDS,
     *rewritten.GUARDS,
     *batch.GUARDS,
     *speed.GUARDS,

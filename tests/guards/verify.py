@@ -9,7 +9,7 @@ GUARDS = (
         name="nothing-checked-is-unknown",
         promise="A verification without any check, or with one that could not be made, is unknown and not a pass.",
         path="include/tidemark/verify/result.py",
-        old='return "unknown" if "unknown" in found or not self.checks else "proven"',
+        old='return "unknown" if "unknown" in found or not checks else "proven"',
         new='return "proven"',
         tests=("tests/batch/test_verify_result.py::test_what_could_not_be_checked_is_unknown",),
     ),

@@ -133,11 +133,17 @@ def where(
 @app.command(cls=Question)
 def verify(
     stream: StreamName,
-    day: Annotated[str, typer.Argument(help="A sealed day, in the stream's time zone.")],
+    day: Annotated[str | None, typer.Argument(help="A sealed day, in the stream's time zone.")] = None,
     *,
     version: Annotated[
         int | None, typer.Option(min=1, help="A version of the day's seal. Default: the latest.")
     ] = None,
+    all_days: Annotated[
+        bool,
+        typer.Option(
+            "--all", help="Check all sealed days together instead: each archived record is in exactly one of them."
+        ),
+    ] = False,
     as_json: AsJson = False,
     stack: Stack = None,
 ) -> None:
@@ -145,9 +151,14 @@ def verify(
 
     Exits 1 if something differs. Exits 2 if the command could not find out.
     """
-    from tidemark.cli.verify import print_verification
+    from tidemark.cli.verify import print_all_days, print_verification
 
-    exit_with(print_verification(stack, stream, day, version, as_json=as_json))
+    if all_days and day is None and version is None:
+        exit_with(print_all_days(stack, stream, as_json=as_json))
+    elif day is not None and not all_days:
+        exit_with(print_verification(stack, stream, day, version, as_json=as_json))
+    else:
+        raise typer.BadParameter("give a DAY, or --all without one")
 
 
 @app.command(cls=Question)

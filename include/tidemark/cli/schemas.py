@@ -25,7 +25,7 @@ from tidemark.cli.replay import ReplayResult
 from tidemark.cli.rollback import RolledBack
 from tidemark.cli.status_result import StatusResult
 from tidemark.cli.streams import StreamsResult
-from tidemark.cli.verify import VerifyResult
+from tidemark.cli.verify import VerifyAllResult, VerifyResult
 from tidemark.cli.where import RecordsOfKey
 from tidemark.inspect.locate import Located
 from tidemark.inspect.locate_rejected import RejectedRecords
@@ -47,7 +47,7 @@ RESULTS: dict[str, Any] = {
     "rollback": RolledBack,
     "status": StatusResult,
     "streams": StreamsResult,
-    "verify": VerifyResult,
+    "verify": VerifyResult | VerifyAllResult,
     "where": Located | RecordsOfKey | RejectedRecords,
 }
 # Commands of their own.

@@ -1,5 +1,6 @@
 """``tidemark verify``: recompute a sealed day's proof and compare it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -9,7 +10,8 @@ from tidemark.cli.connect import connect_s3
 from tidemark.cli.json_output import print_result
 from tidemark.cli.output import make_table, open_console, plain
 from tidemark.verify.day import verify_day
-from tidemark.verify.result import EXIT_CODES, Mismatch, Status, Verdict, Verification
+from tidemark.verify.day_copies import StreamVerification, verify_stream
+from tidemark.verify.result import EXIT_CODES, Mismatch, ProofPart, Status, Verdict, Verification
 
 SHOWN_MAX = 20
 COLOURS = {"holds": "green", "differs": "red", "unknown": "yellow", "expired": "yellow"}
@@ -47,6 +49,20 @@ class VerifyResult:
     checks: tuple[ProofRow, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyAllResult:
+    """A check of all sealed days of a stream together: each archived record is in exactly one of them.
+
+    ``days`` counts the sealed ones, ``waiting`` the archived rows of days that are not sealed, copies included.
+    """
+
+    verdict: Verdict
+    stream: str
+    days: int
+    waiting: int
+    checks: tuple[ProofRow, ...]
+
+
 def verify_result(found: Verification) -> VerifyResult:
     """A verification as it is printed with ``--json``."""
     return VerifyResult(
@@ -57,20 +73,52 @@ def verify_result(found: Verification) -> VerifyResult:
         seal=found.seal,
         lost=found.lost,
         approval=str(found.approval) if found.approval else None,
-        checks=tuple(
-            ProofRow(
-                name=item.name,
-                status=item.status,
-                derived_from=item.derived_from,
-                unknown=tuple(item.unknown),
-                expired=item.expired,
-                notes=tuple(item.notes),
-                differences=tuple(item.differences),
-                total=item.total,
-            )
-            for item in found.checks
-        ),
+        checks=_rows(found.checks),
     )
+
+
+def verify_all_result(found: StreamVerification) -> VerifyAllResult:
+    """A check of all days as it is printed with ``--json``."""
+    return VerifyAllResult(
+        verdict=found.verdict,
+        stream=found.stream,
+        days=found.days,
+        waiting=found.waiting,
+        checks=_rows(found.checks),
+    )
+
+
+def _rows(checks: Sequence[ProofPart]) -> tuple[ProofRow, ...]:
+    return tuple(
+        ProofRow(
+            name=item.name,
+            status=item.status,
+            derived_from=item.derived_from,
+            unknown=tuple(item.unknown),
+            expired=item.expired,
+            notes=tuple(item.notes),
+            differences=tuple(item.differences),
+            total=item.total,
+        )
+        for item in checks
+    )
+
+
+def print_all_days(stack: str | None, stream: str, *, as_json: bool) -> int:
+    """Check all sealed days together. Return the exit code of the verdict. Raises what ``verify_stream`` raises."""
+    settings = connect_s3(stack)
+    with Console(stderr=True).status("reading seals and manifests") as status:
+        found = verify_stream(settings, stream, progress=lambda text: status.update(f"verifying: {text}"))
+    if as_json:
+        print_result("verify", verify_all_result(found))
+        return EXIT_CODES[found.verdict]
+    console = open_console()
+    title = f"{found.stream}, all {found.days:,} sealed days together: {found.verdict}"
+    console.print(plain(title, style=VERDICTS[found.verdict]))
+    if found.waiting:
+        console.print(plain(f"{found.waiting:,} archived rows are of days that are not sealed"))
+    print_checks(console, found.checks)
+    return EXIT_CODES[found.verdict]
 
 
 def print_verification(stack: str | None, stream: str, day: str, version: int | None, *, as_json: bool) -> int:
@@ -96,12 +144,17 @@ def print_proof(console: Console, found: Verification) -> None:
     if found.approval:
         console.print(plain(f"approved by {found.approval}", style="yellow"))
     console.print(plain(found.seal))
+    print_checks(console, found.checks)
+
+
+def print_checks(console: Console, checks: Sequence[ProofPart]) -> None:
+    """One row per check, and every difference with both sides."""
     table = make_table("Check", "Result", "Derived from", fold=("Derived from",))
-    for check in found.checks:
+    for check in checks:
         status = f"{check.total:,} differences" if check.status == "differs" else check.status
         table.add_row(check.name, plain(status, style=COLOURS[check.status]), plain(check.derived_from))
     console.print(table)
-    for check in found.checks:
+    for check in checks:
         for item in check.differences[:SHOWN_MAX]:
             text = f"{check.name}: {item.what}: expected {item.expected}, found {item.found} [{item.where}]"
             console.print(plain(text, style="red"))

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidemark.archive.manifests import manifest_bodies
+from tidemark.core.cover import Copy
 from tidemark.core.days import Span, day_spans, micros
 from tidemark.core.errors import FormatError, TidemarkError
 from tidemark.core.layout import Layout
@@ -29,13 +30,17 @@ _AT_ONCE = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedRange:
-    """A committed range of a manifest. ``of_day`` are offsets from the first to the last row of the day, per object."""
+    """A committed range of a manifest. ``of_day`` are offsets from the first to the last row of the day, per object.
+
+    ``day_settings`` decided the days of its rows; None if they are unknown.
+    """
 
     range: OffsetRange
     rows: int
     replaced: bool
     committed_at_us: int = 0
     of_day: OffsetSet = ()
+    day_settings: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,7 +49,8 @@ class Derived:
 
     ``rows`` are the version's offsets, ``copies`` counts their copies in batches that its plan knew. ``later`` are the
     offsets of the day's other rows, ``late`` counts these with all copies. ``undated`` of them may have been archived
-    before the seal; ``unused`` are in batches of the version, at offsets that it did not use.
+    before the seal; ``unused`` are in batches of the version, at offsets that it did not use. ``elsewhere`` counts
+    offsets that are of another day in the copy that the version has used.
     """
 
     manifests: int = 0
@@ -54,6 +60,7 @@ class Derived:
     late: int = 0
     undated: int = 0
     unused: int = 0
+    elsewhere: int = 0
     batches: dict[TopicPartition, dict[str, dict[int, ListedRange]]] = field(default_factory=dict)
     rows: dict[TopicPartition, OffsetBits] = field(default_factory=dict)
     copies: dict[TopicPartition, int] = field(default_factory=dict)
@@ -79,6 +86,15 @@ class Derived:
         """The offsets of all ranges in use."""
         batches = self.batches.get(log, {}).values()
         return normalise(item.range for own in batches for item in own.values() if not item.replaced)
+
+    def copies_of(self, log: TopicPartition) -> list[Copy]:
+        """The ranges in use, with what decided the days of their rows."""
+        return [
+            Copy(range=item.range, rows=item.rows, day_settings=item.day_settings)
+            for own in self.batches.get(log, {}).values()
+            for item in own.values()
+            if not item.replaced
+        ]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -264,6 +280,7 @@ class ArchiveReader:
                 replaced=replaced,
                 committed_at_us=manifest.committed_at_us,
                 of_day=normalise(of_day.get(item.log, ())),
+                day_settings=manifest.day_settings,
             )
             listed = rows.pop((item.log, item.range), 0)
             check.equal("rows of a range and of its objects", expected=item.rows, found=listed, where=key)

@@ -24,6 +24,7 @@ from tidemark.tables.snapshots import published_at, quarantined_at
 from tidemark.telemetry.steps import export_step
 from tidemark.verify.archive import ArchiveReader, Derived
 from tidemark.verify.claims import Claims, compare_copies, compare_lost, compare_ranges, compare_reach, read_claims
+from tidemark.verify.day_copies import SealedCopies
 from tidemark.verify.kafka_check import KafkaSide
 from tidemark.verify.losses import compare_losses
 from tidemark.verify.readers import compare_readers
@@ -72,6 +73,9 @@ def _verify(settings: Settings, stream: Stream, day: date, version: int | None, 
     ranges = ProofPart(name="ranges")
     compare_ranges(claims.seal, archive, layout, ranges)
     compare_reach(claims.seal, claims.basis, archive, ranges)
+    copies = ProofPart(name="copies")
+    sealed_copies = SealedCopies(store=store, layout=layout, zone=stream.zone, check=copies, progress=progress)
+    sealed_copies.compare_day(claims.seal, archive, latest=claims.latest)
     losses = ProofPart(name="losses")
     compare_losses(settings, stream, claims.seal, archive, losses)
     compare_lost(claims.seal, claims.basis, archive, layout, losses)
@@ -86,7 +90,7 @@ def _verify(settings: Settings, stream: Stream, day: date, version: int | None, 
     KafkaSide(
         settings=settings, stream=stream, seal=claims.seal, reader=reader, archive=archive, kafka=kafka, holes=holes
     ).compare(progress)
-    checks = [sealed, chains, files, ranges, losses, table, counts, changes, readers, kafka, holes]
+    checks = [sealed, chains, files, ranges, copies, losses, table, counts, changes, readers, kafka, holes]
     return _result(stream, day, claims, checks)
 
 
@@ -220,6 +224,8 @@ def _compare_counts(sides: Sides, check: ProofPart) -> None:
         if seal.deduplicated is not None:
             found += f" + {aside.removed:,} removed as duplicates by key"
         check.derived_from = f"{copies:,} archived rows, {read:,} distinct = {found}"
+    if archive.elsewhere:
+        check.notes.append(f"{archive.elsewhere:,} rows of other copies are of another day in the used ones")
     left_out = archive.left_out
     if later := archive.late + archive.unused - left_out:
         check.notes.append(f"{later:,} archived rows of the day are later copies of archived records")

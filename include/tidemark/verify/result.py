@@ -1,6 +1,6 @@
 """A verification's result: checks with their differences, and one verdict."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -80,7 +80,12 @@ class Verification:
     @property
     def verdict(self) -> Verdict:
         """Disproven by one difference, else unknown if a check is unknown or there is none, else proven."""
-        found = {check.status for check in self.checks}
-        if "differs" in found:
-            return "disproven"
-        return "unknown" if "unknown" in found or not self.checks else "proven"
+        return verdict_of(self.checks)
+
+
+def verdict_of(checks: Sequence[ProofPart]) -> Verdict:
+    """The verdict on some checks, as ``Verification.verdict``."""
+    found = {check.status for check in checks}
+    if "differs" in found:
+        return "disproven"
+    return "unknown" if "unknown" in found or not checks else "proven"
