@@ -125,6 +125,8 @@ def test_an_error_ends_a_question_with_2_and_another_command_with_1(command: str
         ("status", "--from", "2025-06-01"),
         ("status", "flights", "2025-06-01", "--layer", "archive"),
         ("verify", "orders"),
+        ("verify", "orders", "2025-06-01", "--all"),
+        ("verify", "orders", "--all", "--version", "1"),
         ("backfill", "orders", "--from", "2025-06-01"),
         ("where", "orders", "orders", "-1", "0"),
         ("where", "orders", "orders", "0"),

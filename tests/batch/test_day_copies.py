@@ -6,19 +6,24 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.batch.logs import MONDAY, TUESDAY, ZONE, Log, at
 from tests.batch.objects import archive_rows
 from tests.batch.test_seal import finish
+from tests.command_json import valid_result
 from tests.core.worlds import span
+from tidemark.cli.app import app
 from tidemark.core.errors import ConflictError, RequestError
 from tidemark.core.manifest import digest
 from tidemark.definitions.sections import FieldTime
 from tidemark.objects import days as object_days
+from tidemark.reconcile.plan.day_copies import rollback_conflicts
 from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
 from tidemark.reconcile.results import PLAN
 from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
+from tidemark.tables.seals import day_seals
 from tidemark.verify.archive import ArchiveReader
 from tidemark.verify.claims import read_claims
 from tidemark.verify.day_copies import SealedCopies, verify_stream
@@ -127,6 +132,16 @@ def test_reassigned_days_are_planned_together_and_later_plans_use_the_same_copie
         assert used(quiet) == [("stream", 0, 10)]
 
 
+def test_a_version_from_before_records_moved_does_not_come_back(log: Log) -> None:
+    outage(log)
+    seal(log, "moved", THURSDAY, rows={TUESDAY: 5, THURSDAY: 5}, reassign=True)
+    run = log.run("back")
+    first, second = day_seals(log.store, log.layout, TUESDAY)
+    (found,) = rollback_conflicts(run, first)
+    assert (found.offset, found.records, found.twice, found.days) == (5, 5, True, (TUESDAY, THURSDAY))
+    assert rollback_conflicts(run, second) == ()
+
+
 def test_all_days_together_show_a_record_in_two_days_with_both_days_seals_and_settings(log: Log) -> None:
     outage(log)
     key = log.layout.manifest_key("refill-night", 0)
@@ -219,6 +234,22 @@ def test_copies_that_are_archived_between_plan_and_refill_are_compared_too(log: 
     archive_days(log, "stream", NEW)
     with pytest.raises(ConflictError, match=r"5 records of .*in several sealed days"):
         finalize_plan_run(run)
+
+
+def test_the_command_prints_the_verdict_on_all_days_and_ends_with_its_code(log: Log) -> None:
+    runner = CliRunner()
+    wanted = ["verify", log.stream.name, "--all"]
+    assert runner.invoke(app, wanted).exit_code == 2  # no day is sealed
+    outage(log)
+    shown = runner.invoke(app, wanted)
+    assert (shown.exit_code, "all 1 sealed day together: proven" in shown.stdout) == (0, True), shown.output
+    assert "5 archived rows are of days that are not sealed" in shown.stdout
+    key = log.layout.seal_key(TUESDAY, 1)
+    log.store.put(key, b"{}")
+    shown = runner.invoke(app, [*wanted, "--json"])
+    assert shown.exit_code == 1
+    value = valid_result("verify", shown.stdout)
+    assert (value["verdict"], value["checks"][0]["total"]) == ("disproven", 1)
 
 
 def test_no_sealed_day_is_a_wrong_request_for_all_days(log: Log) -> None:

@@ -56,8 +56,8 @@ def test_a_sealed_day_is_proven_from_archive_tables_and_kafka(day: Log) -> None:
     assert (found.verdict, differences(found)) == ("proven", "")
     assert {item.name: item.status for item in found.checks} == dict.fromkeys(
         (
-            *("seal", "manifests", "objects", "ranges", "losses", "tables", "counts", "difference", "readers"),
-            *("kafka", "holes"),
+            *("seal", "manifests", "objects", "ranges", "copies", "losses", "tables", "counts", "difference"),
+            *("readers", "kafka", "holes"),
         ),
         "holds",
     )

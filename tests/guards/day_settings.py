@@ -91,11 +91,19 @@ GUARDS = (
         name="held-back-day-counts",
         promise="A day that may keep its version counts with the copies of that version, too.",
         path="include/tidemark/reconcile/plan/day_copies.py",
-        old="dict.fromkeys(days - as_they_are, planned.used)",
-        new="dict.fromkeys(days, planned.used)",
+        old="dict.fromkeys(days - stays, used[log])",
+        new="dict.fromkeys(days, used[log])",
         tests=(
             f"{_PLANS}::test_a_late_day_that_may_keep_its_version_is_not_rebuilt_beside_a_day_that_takes_its_records",
         ),
+    ),
+    Guard(
+        name="rollback-moves-no-record",
+        promise="A rollback brings back no version whose records are in other sealed days now.",
+        path="include/tidemark/reconcile/plan/day_copies.py",
+        old="latest = {**_latest(latest_seals(run.store, run.layout)), restored.day: restored}",
+        new="latest = _latest(latest_seals(run.store, run.layout))",
+        tests=(f"{_PLANS}::test_a_version_from_before_records_moved_does_not_come_back",),
     ),
     Guard(
         name="verified-over-all-days",

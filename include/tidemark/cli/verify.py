@@ -8,7 +8,7 @@ from rich.console import Console
 from tidemark.cli.arguments import parse_day
 from tidemark.cli.connect import connect_s3
 from tidemark.cli.json_output import print_result
-from tidemark.cli.output import make_table, open_console, plain
+from tidemark.cli.output import counted, make_table, open_console, plain
 from tidemark.verify.day import verify_day
 from tidemark.verify.day_copies import StreamVerification, verify_stream
 from tidemark.verify.result import EXIT_CODES, Mismatch, ProofPart, Status, Verdict, Verification
@@ -113,7 +113,7 @@ def print_all_days(stack: str | None, stream: str, *, as_json: bool) -> int:
         print_result("verify", verify_all_result(found))
         return EXIT_CODES[found.verdict]
     console = open_console()
-    title = f"{found.stream}, all {found.days:,} sealed days together: {found.verdict}"
+    title = f"{found.stream}, all {counted(found.days, 'sealed day')} together: {found.verdict}"
     console.print(plain(title, style=VERDICTS[found.verdict]))
     if found.waiting:
         console.print(plain(f"{found.waiting:,} archived rows are of days that are not sealed"))

@@ -32,8 +32,9 @@ def contested(copies: Sequence[Copy], *, all_settings: bool = False) -> OffsetSe
     known = {copy.day_settings for copy in copies}
     if not all_settings and len(known) < 2 and None not in known:
         return ()
-    changes = [(copy.range.start, 1, copy.day_settings) for copy in copies if copy.rows]
-    changes += [(copy.range.end, -1, copy.day_settings) for copy in copies if copy.rows]
+    shared = _overlapping(copies)
+    changes = [(copy.range.start, 1, copy.day_settings) for copy in shared]
+    changes += [(copy.range.end, -1, copy.day_settings) for copy in shared]
     active: Counter[str | None] = Counter()
     found: list[OffsetRange] = []
     start = 0
@@ -45,6 +46,18 @@ def contested(copies: Sequence[Copy], *, all_settings: bool = False) -> OffsetSe
         if not active[settings]:
             del active[settings]
     return normalise(found)
+
+
+def _overlapping(copies: Sequence[Copy]) -> list[Copy]:
+    """The copies with rows that share an offset with another one: in a long history usually none."""
+    found: dict[int, Copy] = {}
+    farthest: Copy | None = None
+    for copy in sorted((copy for copy in copies if copy.rows), key=lambda item: item.range.start):
+        if farthest is not None and copy.range.start < farthest.range.end:
+            found[id(farthest)], found[id(copy)] = farthest, copy
+        if farthest is None or copy.range.end > farthest.range.end:
+            farthest = copy
+    return list(found.values())
 
 
 class CopyIndex:

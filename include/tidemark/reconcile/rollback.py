@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.core.days import micros
+from tidemark.core.days import date_ranges, micros
 from tidemark.core.errors import ConflictError, IncompleteError, RequestError
 from tidemark.core.plan import MainSnapshots
 from tidemark.core.seal import Difference, Seal
@@ -23,6 +23,7 @@ from tidemark.definitions.stream import Stream
 from tidemark.reconcile.history_rows import rollback_history
 from tidemark.reconcile.lease import check_lease, holding
 from tidemark.reconcile.lineage import step_with_lineage
+from tidemark.reconcile.plan.day_copies import NAMED_MAX, rollback_conflicts, to_rebuild
 from tidemark.reconcile.rebuild.version_diff import version_differences
 from tidemark.reconcile.results import ROLLBACK, RollbackResult, SealedVersion
 from tidemark.run import Run
@@ -56,9 +57,10 @@ def rollback_day(run: Run, spark: SparkSession, *, day: date, version: int) -> S
     died between the two tables, is replaced as well.
 
     It holds the stream's lease meanwhile. Raises RequestError for a version that was never sealed, ConflictError where
-    another run holds the lease, where the version's snapshots have expired, or where the day's rows are not the latest
-    version's or moved meanwhile, IncompleteError where the earlier rows are not as many as its seal says, and
-    FormatError or ServiceError where they can't be read. Readers then keep what they see.
+    another run holds the lease, where the version's snapshots have expired, where records have moved to or from other
+    sealed days since, or where the day's rows are not the latest version's or moved meanwhile, IncompleteError where
+    the earlier rows are not as many as its seal says, and FormatError or ServiceError where they can't be read. Readers
+    then keep what they see.
     """
     with step_with_lineage(run, ROLLBACK) as attempt, holding(run, then_release=True):
         # Before anything is decided: publication is refused where the day moves from here on.
@@ -70,6 +72,8 @@ def rollback_day(run: Run, spark: SparkSession, *, day: date, version: int) -> S
         tables = load_table(run.settings, run.stream.table), load_table(run.settings, run.stream.quarantine_table)
         intact = is_intact(shown_day(*tables, day), latest, new.run)
         already = intact and _rows_of(seals, latest) == _rows_of(seals, wanted)
+        if not already:
+            _require_own_records(run, wanted)
         sealed = latest if already else _seal(run, wanted, new, _publish(run, spark, wanted, new))
         add_certificates(run.settings, run.store, run.layout)
         add_day_summaries(run.store, run.layout, [day])
@@ -102,6 +106,21 @@ def _version(run: Run, seals: Sequence[Seal], day: date, version: int) -> Seal:
             where=f"{run.stream.name}, {day}",
         )
     return found
+
+
+def _require_own_records(run: Run, wanted: Seal) -> None:
+    """Refuse a version whose records are in other sealed days now, or that leaves some in no day."""
+    conflicts = rollback_conflicts(run, wanted)
+    if conflicts:
+        raise ConflictError(
+            "the version has other records than other sealed days leave to it",
+            expected="each record in one sealed day",
+            found="; ".join(map(str, conflicts[:NAMED_MAX])),
+            where=f"{run.stream.name}, {wanted.day} version {wanted.version}",
+            hint="A key that decides days has changed since that version. To go back, restore the key, and rebuild"
+            f" {date_ranges(to_rebuild(conflicts))} together: tidemark reconcile {run.stream.name} --from {wanted.day}"
+            " --reassign-days",
+        )
 
 
 def is_intact(shown: DayPublication | None, latest: Seal, name: str) -> bool:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 
 from tidemark.archive.ledger.history import History
@@ -175,7 +175,7 @@ def finalize_plan_run(run: Run) -> Plan:
 
 @dataclass(frozen=True)
 class _Planner:
-    """The inputs of a run's plans that do not change with its targets."""
+    """The inputs of a run's plans that do not change with its targets. ``known`` has committed ranges, once needed."""
 
     run: Run
     history: History
@@ -185,6 +185,7 @@ class _Planner:
     force: bool
     scheduled: bool
     unproven: tuple[date, ...]
+    known: dict[object, dict[TopicPartition, list[Committed]]] = field(default_factory=dict)
 
     def plan(self, targets: Sequence[Target]) -> Plan:
         stream = self.run.stream
@@ -213,14 +214,17 @@ class _Planner:
     def committed(
         self, targets: Sequence[Target], seen: Mapping[date, SeenDay]
     ) -> dict[TopicPartition, list[Committed]]:
-        return self.history.committed(
-            targets,
-            self.days,
-            seen,
-            transactional=spans(self.seals),
-            force=self.force,
-            unproven=self.unproven,
-        )
+        key = tuple(targets), self.days
+        if key not in self.known:
+            self.known[key] = self.history.committed(
+                targets,
+                self.days,
+                seen,
+                transactional=spans(self.seals),
+                force=self.force,
+                unproven=self.unproven,
+            )
+        return self.known[key]
 
     def day_conflicts(self, plan: Plan) -> tuple[DayConflict, ...]:
         """The records that would be in several sealed days, or in none."""
