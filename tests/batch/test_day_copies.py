@@ -13,9 +13,13 @@ from tests.batch.objects import archive_rows
 from tests.batch.test_seal import finish
 from tests.command_json import valid_result
 from tests.core.worlds import span
+from tidemark.archive.ledger.ledger import read_archived
 from tidemark.cli.app import app
 from tidemark.core.errors import ConflictError, RequestError
 from tidemark.core.manifest import digest
+from tidemark.core.planner import Preference
+from tidemark.current_view.plan import PublishedDay, day_spans, plan_current
+from tidemark.current_view.view import as_sealed
 from tidemark.definitions.sections import FieldTime
 from tidemark.objects import days as object_days
 from tidemark.reconcile.plan.day_copies import rollback_conflicts
@@ -130,6 +134,26 @@ def test_reassigned_days_are_planned_together_and_later_plans_use_the_same_copie
         assert plan_run(quiet, [THURSDAY], False).days == ()
         assert [item.day for item in plan_run(quiet, [THURSDAY], True).days] == [THURSDAY]
         assert used(quiet) == [("stream", 0, 10)]
+
+
+def test_the_current_view_has_a_record_once_while_copies_disagree(log: Log) -> None:
+    outage(log)
+    parts = read_archived(log.store, log.layout, log.stream)
+    tables, history = [*(item.tables for item in parts.segments), *parts.tables], parts.history()
+
+    def days(prefer: Preference) -> list[date]:
+        found = plan_current(
+            stream=log.stream.name,
+            history=history,
+            spans=day_spans(tables),
+            published={TUESDAY: PublishedDay(ranges={log.owner(): (span(0, 10),)}, sealed=None)},
+            conflicts={},
+            prefer=prefer,
+        )
+        return [item.day for item in found.archive_parts]
+
+    assert days(Preference(day_settings=log.stream.day_settings)) == [THURSDAY]  # a second time
+    assert days(as_sealed(log.store, log.layout, history, log.stream.day_settings)) == []
 
 
 def test_a_version_from_before_records_moved_does_not_come_back(log: Log) -> None:

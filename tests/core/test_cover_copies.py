@@ -120,3 +120,30 @@ def test_a_hundred_thousand_copies_with_holes_are_covered() -> None:
     assert sum(len(part.range) for part in parts) == 1_000_015
     # Every third copy is the poorer one: its offsets are in a neighbour too, but for those at the very start.
     assert [archived[part.index].rows for part in parts].count(20) <= 2
+
+
+@given(targets, few, st.data())
+def test_a_preferred_copy_is_used_only_among_the_best_ones(
+    target: OffsetRange, archived: list[Copy], data: st.DataObject
+) -> None:
+    numbers = st.sets(st.integers(0, max(len(archived) - 1, 0)))
+    first = data.draw(numbers) & set(range(len(archived)))
+    others = sorted(data.draw(numbers) & set(range(len(archived))))
+    then = [
+        CoverPart(index=others[part.index], range=part.range)
+        for part in best_cover(span(0, 16), [archived[at] for at in others])
+    ]
+    parts = best_cover(target, archived, first=first, then=then)
+    taken = {offset: part.index for part in parts for offset in offsets([part.range])}
+    assert sum(len(part.range) for part in parts) == len(taken)
+    assert [part.range for part in parts] == sorted(part.range for part in parts)
+    assert taken.keys() == offsets([copy.range for copy in archived]) & offsets([target])
+    before = {offset: part.index for part in then for offset in offsets([part.range])}
+    for offset, number in taken.items():
+        highest = best(archived, offset)
+        assert share(archived[number]) == highest
+        equal = {at for at, copy in enumerate(archived) if offset in copy.range and share(copy) == highest}
+        if equal & first:
+            assert number in first
+        elif highest == 1 and before.get(offset) in equal:
+            assert number == before[offset]

@@ -19,7 +19,7 @@ from tidemark.core.cover import Copy, best_cover, overlaps
 from tidemark.core.manifest import DataFile
 from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, count, normalise, subtract
 from tidemark.core.plan import LogPlan, Slice, Target
-from tidemark.core.planner import plan_committed
+from tidemark.core.planner import NO_PREFERENCE, Preference, plan_committed
 from tidemark.core.seen import SeenDay, SeenLog
 
 Ranges = Mapping[TopicPartition, OffsetSet]
@@ -131,10 +131,12 @@ def plan_current(
     spans: Mapping[Key, OffsetRange],
     published: Mapping[date, PublishedDay],
     conflicts: Mapping[TopicPartition, Sequence[CopyConflict]],
+    prefer: Preference = NO_PREFERENCE,
 ) -> CurrentPlan:
     """The view of everything in ``history``; ``published`` has the days with rows in the table.
 
-    ``spans`` and ``conflicts`` are the results of ``day_spans`` and ``find_conflicts`` for the same archive. This takes
+    ``spans`` and ``conflicts`` are the results of ``day_spans`` and ``find_conflicts`` for the same archive. ``prefer``
+    names the copies that sealed days have used: another one may put a published record on a second day. This takes
     as long as a plan of the days that are not published.
     """
     targets = _targets(history)
@@ -161,6 +163,7 @@ def plan_current(
         targets=targets,
         committed=committed,
         seen=seen,
+        prefer=prefer,
     )
     left = {
         (day, log): subtract([spans[day, log]], _parts(trusted.get(day, {}).get(log, ()), spans[day, log]))

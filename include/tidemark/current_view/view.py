@@ -17,13 +17,14 @@ from tidemark.archive.ledger.ledger import read_archived
 from tidemark.core.errors import IncompleteError
 from tidemark.core.layout import Layout
 from tidemark.core.offsets import normalise
+from tidemark.core.planner import NO_PREFERENCE, Preference
 from tidemark.core.seal import Seal
 from tidemark.current_view.plan import CurrentPlan, PublishedDay, Ranges, day_spans, find_conflicts, plan_current
 from tidemark.definitions.stream import Stream, load_stream
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.tables.reader import load_table
-from tidemark.tables.seals import seals_by_day
+from tidemark.tables.seals import last_sealed, read_seal, seals_by_day
 from tidemark.tables.snapshot_summary import DAYS_PROPERTY, RANGES_PROPERTY, ROWS_PROPERTY, parse_ranges
 from tidemark.tables.snapshots import DayFiles, day_files
 
@@ -85,9 +86,17 @@ def pin(settings: Settings, stream_name: str) -> View:
             spans=day_spans(parts),
             published=published,
             conflicts=conflicts,
+            prefer=as_sealed(store, layout, history, stream.day_settings),
         ),
         table=table,
     )
+
+
+def as_sealed(store: ObjectStore, layout: Layout, history: History, day_settings: str) -> Preference:
+    """The copies that the last sealed day has used. It is asked for only if copies may have other day settings."""
+    last = last_sealed(store, layout, recent=date.min) if history.has_other_settings(day_settings) else None
+    seal = read_seal(store, layout, *last) if last is not None else None
+    return Preference(used={item.log: item.used for item in seal.logs}) if seal is not None else NO_PREFERENCE
 
 
 def _ranges(table: Table, day: date, files: DayFiles) -> Ranges | None:
