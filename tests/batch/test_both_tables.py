@@ -11,6 +11,7 @@ from tidemark.core.errors import ConflictError
 from tidemark.core.seal import Seal
 from tidemark.current_view.day_states import DayState
 from tidemark.inspect.status import _day_problems
+from tidemark.pages.days import DayVerdict, readers_verdict
 from tidemark.reconcile.rollback import is_intact
 from tidemark.tables.day_publications import DayPublication, day_publications, earlier_attempt
 from tidemark.tables.main_history import MainHistory, MainSnapshot
@@ -192,6 +193,17 @@ def test_a_rollback_is_refused_where_the_published_rows_are_not_sealed() -> None
     table = history(snapshot(20, "dead", MONDAY), *FIRST[0].snapshots)
     with pytest.raises(ConflictError, match=r"expected version 1 of run first, found rows of run dead in snapshot 20"):
         is_intact(shown(table, HALF[1]), sealed(10), ROLLBACK)
+
+
+def test_the_page_of_a_sealed_day_does_not_call_half_a_publication_complete() -> None:
+    complete = DayVerdict(state="good", sentence="2013-01-14 is complete.", more=("9 records are published.",))
+    assert readers_verdict(MONDAY, complete, None) == complete
+    found = readers_verdict(MONDAY, complete, shown(*HALF))
+    assert (found.state, found.sentence) == ("attention", "2013-01-14 is published and not proven.")
+    assert found.more[0].startswith(
+        "Readers see half a publication, the quarantine of run dead and the rows of run first,"
+    )
+    assert found.more[1:] == complete.more
 
 
 def test_the_problem_of_unproven_days_names_those_with_only_a_quarantine() -> None:

@@ -69,6 +69,14 @@ GUARDS = (
         tests=(_HALF,),
     ),
     Guard(
+        name="half-publication-on-page",
+        promise="The page of a sealed day says so while readers see what no seal proves.",
+        path="include/tidemark/pages/days.py",
+        old="    if seen is None:\n        return verdict",
+        new="    if True:\n        return verdict",
+        tests=(f"{_BOTH}::test_the_page_of_a_sealed_day_does_not_call_half_a_publication_complete",),
+    ),
+    Guard(
         name="unproven-shown",
         promise="A day that readers see without a proof is listed, and the exit code is 1.",
         path="include/tidemark/current_view/day_states.py",

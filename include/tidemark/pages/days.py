@@ -12,6 +12,7 @@ from tidemark.inspect.status import GRACE
 from tidemark.pages.causes import RunCause
 from tidemark.pages.verdicts import State
 from tidemark.pages.words import number, plural, sentence, span
+from tidemark.tables.day_publications import DayPublication
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,15 @@ def day_verdict(
         run=run.name,
         loss=cause.loss,
     )
+
+
+def readers_verdict(day: date, verdict: DayVerdict, seen: DayPublication | None) -> DayVerdict:
+    """The verdict where readers see what no seal proves; ``verdict`` itself where ``seen`` is None."""
+    if seen is None:
+        return verdict
+    why = f"Readers see {seen}, which no seal proves. The stream's next run rebuilds and seals the day."
+    sentence = f"{day} is published and not proven."
+    return replace(verdict, state="attention", sentence=sentence, more=(why, *verdict.more))
 
 
 def _needs_person(run: LastRun) -> bool:

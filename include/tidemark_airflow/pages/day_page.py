@@ -19,7 +19,7 @@ from tidemark.core.layout import Layout
 from tidemark.core.seal import Seal
 from tidemark.definitions.stream import Stream, load_stream
 from tidemark.orchestration.steps import dag_id
-from tidemark.pages.days import day_verdict
+from tidemark.pages.days import day_verdict, readers_verdict
 from tidemark.pages.part import Part, read_parts
 from tidemark.pages.proof import proof_rows
 from tidemark.pages.words import number
@@ -87,6 +87,7 @@ async def show_day(
     seals: Part[tuple[Seal, ...]] = parts["The seals"]
     tables: Part[Versions | None] = parts.get("The tables", Part())
     last_run, cause = parts["The last run"].value or (None, None)
+    verdict = day_verdict(day, seals.value, last_run, cause, zone=zone, now=now, sealed_by=sealed_by)
     questions = await run_in_threadpool(_of_day, stream, day, asked)
     own = tuple(item for item in runs.value or () if day in item.days)
     return html(
@@ -96,7 +97,7 @@ async def show_day(
         day=day,
         before=day - timedelta(days=1),
         after=day + timedelta(days=1),
-        verdict=day_verdict(day, seals.value, last_run, cause, zone=zone, now=now, sealed_by=sealed_by),
+        verdict=readers_verdict(day, verdict, tables.value.unsealed if tables.value else None),
         last_run=parts["The last run"],
         seals=seals,
         certificates=parts["The certificates"],
