@@ -53,6 +53,7 @@ def batch(
         committed_at_us=START_US + 7 * HOUR_US + number * 10_000_000,
         time_zone=ZONE,
         settings=SETTINGS,
+        day_settings=f"event_time.extractor=record, time_zone={ZONE}",
         previous=None if previous is None else digest(previous.to_json()),
         ranges=(CommittedRange(log=LOG, range=whole, rows=rows),),
         files=(file,),

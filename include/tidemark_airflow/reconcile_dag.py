@@ -134,8 +134,8 @@ def _params() -> dict[str, Param]:
         ),
         "reassign_days": Param(
             False,
-            description="Rebuild the days and all sealed days that records move to or from, after a key that decides "
-            "days has changed.",
+            description="After a change of a key that decides days: rebuild the requested days, and all sealed days "
+            "that records move to or from.",
             schema={"type": "boolean", "title": "Reassign days"},
         ),
     }

@@ -332,7 +332,7 @@ def test_a_known_loss_of_a_stream_that_never_ran_is_sealed_reported_and_verified
     manifest = log.layout.manifest_key(raw["logs"][0]["used"][0]["writer"], raw["logs"][0]["used"][0]["batch"])
     assert (wrong.what, wrong.expected, wrong.found, wrong.where) == (
         "offsets that the seal calls lost were archived before its plan",
-        f"no manifest with them for {seal_key}",
+        f"no manifest with offsets that {seal_key} calls lost",
         manifest,
         f"{log.owner()}, offsets [8, 10)",
     )

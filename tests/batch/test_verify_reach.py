@@ -102,7 +102,9 @@ def test_a_batch_with_lost_offsets_from_before_the_plan_is_named_with_offsets_ma
         (LAYOUT.manifest_key("old", 7), "flights-0, offsets [20, 22)"),
         (LAYOUT.manifest_key("named", 7), "flights-0, offsets [28, 30)"),
     ]
-    assert {item.expected for item in check.differences} == {f"no manifest with them for {LAYOUT.seal_key(DAYS[0], 1)}"}
+    assert {item.expected for item in check.differences} == {
+        f"no manifest with offsets that {LAYOUT.seal_key(DAYS[0], 1)} calls lost"
+    }
 
 
 @pytest.mark.parametrize(

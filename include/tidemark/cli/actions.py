@@ -61,8 +61,8 @@ def reconcile(
         bool,
         typer.Option(
             "--reassign-days",
-            help="Rebuild the days and all sealed days that records move to or from, after a key that decides days"
-            " has changed.",
+            help="After a change of a key that decides days: rebuild the requested days, and all sealed days"
+            " that records move to or from.",
         ),
     ] = False,
     as_json: AsJson = False,

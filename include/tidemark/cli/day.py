@@ -53,7 +53,7 @@ def print_day(stack: str | None, stream_name: str, day: str, *, as_json: bool) -
 def _unsealed(seen: DayPublication) -> str:
     if seen.is_half:
         return f"Readers see {seen}. The stream's next run rebuilds and seals the day."
-    return f"Readers see {seen}, which has not sealed them. The stream's next run seals the day."
+    return f"Readers see {seen}, which has not sealed them. The stream's next run rebuilds and seals the day."
 
 
 def _title(item: Version) -> str:

@@ -141,7 +141,7 @@ def verify(
     all_days: Annotated[
         bool,
         typer.Option(
-            "--all", help="Check all sealed days together instead: each archived record is in exactly one of them."
+            "--all", help="Check all sealed days together, without DAY: each archived record must be in exactly one."
         ),
     ] = False,
     as_json: AsJson = False,
@@ -158,7 +158,7 @@ def verify(
     elif day is not None and not all_days:
         exit_with(print_verification(stack, stream, day, version, as_json=as_json))
     else:
-        raise typer.BadParameter("give a DAY, or --all without one")
+        raise typer.BadParameter("give either a DAY, or --all without DAY and --version")
 
 
 @app.command(cls=Question)

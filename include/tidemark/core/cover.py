@@ -70,7 +70,7 @@ def best_cover(
     Complete copies go first, as their ``cover``. Two copies with holes may each have rows that the other lacks, and no
     manifest says which. The one with more rows per offset is used, in the fewest parts. O(n log n).
 
-    Of equally dense copies those in ``first`` are used, and else the parts in ``then``.
+    Among equally dense copies, those in ``first`` are preferred, then the parts in ``then``.
     """
     complete = [index for index, copy in enumerate(copies) if copy.is_complete]
     parts = _covered(target, copies, [index for index in complete if index in first])

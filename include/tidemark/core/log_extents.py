@@ -38,7 +38,7 @@ def lost_ends(
 ) -> LogExtents:
     """The offsets that were seen of logs at or after their ends now, and that are neither archived nor known as lost.
 
-    Kafka must have been asked for ``ends`` after ``before`` was read: what is seen later may be after them. Logs that
+    ``before`` must be read before Kafka is asked for ``ends``: an end that is seen later may be higher. Logs that
     ``ends`` lacks were deleted, and lose nothing here. ``archived`` are the ends of the archived offsets.
     """
     found = []

@@ -29,8 +29,8 @@ def masked_addresses(text: str) -> str:
 def failure_text(error: BaseException, *, named: bool = False) -> str:
     """The text of a failure where it is kept or sent: in a step's outcome, a report, a heartbeat, lineage.
 
-    An error of Tidemark is whole, after its class if ``named``. An error of others is always named. Its text is on one
-    line, bounded, and without logins: it may quote a record of any size, or an address with its password. The process's
+    A Tidemark error is kept whole, with its class if ``named``. Another error always has its class. Its text is one
+    bounded line without logins: it may quote a record of any size, or an address with its password. The process's
     log has all of it.
     """
     name = f"{type(error).__name__}: "

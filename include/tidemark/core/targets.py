@@ -72,15 +72,15 @@ def decide_targets(
     if hidden:
         raise IncompleteError(
             "an open transaction hides a part of the days",
-            expected="every record up to their end committed or aborted",
+            expected="every record before the end of the days committed or aborted",
             found=", ".join(
-                f"{log} undecided from offset {part.range.start} to {part.range.end} (the record at {part.first} may be"
-                " of them)"
+                f"{log} undecided from offset {part.range.start} to {part.range.end} (offset {part.first} may be of"
+                " these days)"
                 for log, part in hidden.items()
             ),
             where=f"stream {stream}",
-            hint="Wait for its producer, or for the transaction's time-out; 'kafka-transactions.sh find-hanging' names"
-            " one that nobody will end. Then run the days again",
+            hint="Wait for its producer, or for the transaction's time-out. 'kafka-transactions.sh find-hanging' shows"
+            " transactions that no producer will end. Then run the days again",
         )
     known_topics = {log.topic for log in sealed}
     targets = []

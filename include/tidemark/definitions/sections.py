@@ -51,7 +51,7 @@ class FieldTime(Keys):
         le=36_500,
         description="How many days the field may lie before or after the timestamp of its Kafka record. If it lies"
         " further away, the event time is that timestamp, so that wrong clocks open few days. Raise it before a replay"
-        " of old events. It counts for what is archived from then on.",
+        " of old events. A change applies only to records that are archived after it.",
         examples=[400],
     )
 

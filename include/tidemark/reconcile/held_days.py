@@ -36,7 +36,7 @@ def without_version(run: Run, days: Collection[date]) -> str:
             repeat = "that run or rollback" if seen.is_half else "that run's step seal"
             return (
                 f"{day} can't keep its version meanwhile: readers see {seen}, which no seal proves."
-                f" Repeat {repeat}, or mend what did not pass"
+                f" Repeat {repeat}, or correct what failed"
             )
     return ""
 

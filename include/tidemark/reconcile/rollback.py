@@ -113,7 +113,7 @@ def _require_own_records(run: Run, wanted: Seal) -> None:
     conflicts = rollback_conflicts(run, wanted)
     if conflicts:
         raise ConflictError(
-            "the version has other records than other sealed days leave to it",
+            "records of the version are in other sealed days now, or would be in no day",
             expected="each record in one sealed day",
             found="; ".join(map(str, conflicts[:NAMED_MAX])),
             where=f"{run.stream.name}, {wanted.day} version {wanted.version}",

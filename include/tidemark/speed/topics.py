@@ -183,7 +183,7 @@ def dead_letter_topic(topic: Topic, cluster: Cluster, source: Topic | None, *, e
     found = durability(topic, cluster)
     largest = int(source.config[LIMIT]) if source is not None else 0
     if int(topic.config[LIMIT]) < largest:
-        why = "a dead letter that is too large for it goes there without its value, and can't be replayed"
+        why = "a dead letter above this limit is written without key, value and headers, and can't be replayed"
         expected = f"at least {largest + HEADER_ROOM_BYTES}"
         found.append(_of_topic(topic, cluster, LIMIT, expected=expected, why=why))
     if "compact" in topic.config["cleanup.policy"]:

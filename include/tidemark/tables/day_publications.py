@@ -61,10 +61,10 @@ class DayPublication:
 
 
 def day_publications(table: MainHistory, quarantine: MainHistory) -> dict[date, DayPublication]:
-    """What readers see of each day that a snapshot left of one of the tables has published, in the days' order.
+    """What readers see of each day that a remaining snapshot of either table has published, in the days' order.
 
-    The table's history must be read first. A run that publishes meanwhile then shows as half a publication until it has
-    published the table, and never as one when it has.
+    Read the table's history first: if it has a publication, the quarantine has it too. A run that publishes between the
+    two reads shows as half a publication.
     """
     rows, aside = last_of_days(table), last_of_days(quarantine)
     return {

@@ -181,7 +181,7 @@ def compare_lost(seal: Seal, basis: Basis, archive: Derived, layout: Layout, che
                     check.ranges(
                         "offsets that the seal calls lost were archived before its plan",
                         (part for gap in lost if (part := batch.range.intersect(gap)) is not None),
-                        expected=f"no manifest with them for {key}",
+                        expected=f"no manifest with offsets that {key} calls lost",
                         found=layout.manifest_key(writer, number),
                         log=item.log,
                     )
@@ -198,7 +198,7 @@ def compare_copies(seal: Seal, archive: Derived, check: ProofPart) -> None:
     if archive.unused:
         check.notes.append(
             f"duplicates_trimmed is not compared: batches of this version have {archive.unused:,} rows of the day at"
-            " offsets that it did not use, and the run counted at most the rows inside"
+            " offsets that it did not use, and the run counted no copies at those offsets"
         )
     elif known < seal.duplicates_trimmed <= known + archive.undated:
         check.notes.append(

@@ -225,7 +225,9 @@ def _compare_counts(sides: Sides, check: ProofPart) -> None:
             found += f" + {aside.removed:,} removed as duplicates by key"
         check.derived_from = f"{copies:,} archived rows, {read:,} distinct = {found}"
     if archive.elsewhere:
-        check.notes.append(f"{archive.elsewhere:,} rows of other copies are of another day in the used ones")
+        check.notes.append(
+            f"{archive.elsewhere:,} rows that other copies put into this day are of another day in the used copies"
+        )
     left_out = archive.left_out
     if later := archive.late + archive.unused - left_out:
         check.notes.append(f"{later:,} archived rows of the day are later copies of archived records")

@@ -48,7 +48,7 @@ class StreamVerification:
 
     @property
     def verdict(self) -> Verdict:
-        """As that of one day."""
+        """The verdict, by the same rule as for one day."""
         return verdict_of(self.checks)
 
 
@@ -147,9 +147,9 @@ class SealedCopies:
         )
 
     def compare_day(self, seal: Seal, archive: Derived, *, latest: bool) -> None:
-        """No other sealed day has a record of this day, or lacks one, because it has used another copy of the offsets.
+        """No record of this day is in a second sealed day, or in none, because days used different copies of it.
 
-        Rows that other copies put into this day, and the used one into another day, are no part of the version: they
+        Rows that other copies put into this day, but the used copy into another day, are no part of the version: they
         are taken out of ``archive``. Other seals are read only if copies of the seal's offsets may disagree.
         """
         mixed = {}

@@ -103,7 +103,7 @@ class _Readers:
     check: ProofPart
 
     def compare(self, side: _Side, sealed: Collection[int | None]) -> None:
-        """Compare one table. Rows that no version has ``sealed`` are half a publication, which is named by itself."""
+        """Compare one table. Rows that no version has ``sealed`` are half a publication, reported before."""
         now, seen = side.table.metadata.current_snapshot_id, side.seen
         if now is None or (seen is not None and seen.snapshot_id not in sealed):
             return
@@ -122,7 +122,7 @@ class _Readers:
             if day_files(side.table, now, self.seal.day) == day_files(side.table, held, self.seal.day):
                 return
         except FormatError:
-            self.check.notes.append("the files of the two snapshots can't be compared, so their rows were")
+            self.check.notes.append("the files of both snapshots can't be compared: their rows were compared instead")
         self._compare_rows(side, side.rows, (held, now), where)
 
     def _compare_rows(self, side: _Side, sealed: Rows, snapshots: tuple[int, int], where: str) -> None:

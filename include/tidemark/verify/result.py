@@ -84,7 +84,7 @@ class Verification:
 
 
 def verdict_of(checks: Sequence[ProofPart]) -> Verdict:
-    """The verdict on some checks, as ``Verification.verdict``."""
+    """The verdict of these checks, by the rule of ``Verification.verdict``."""
     found = {check.status for check in checks}
     if "differs" in found:
         return "disproven"

@@ -95,7 +95,7 @@ def _conflicts(
             items = tuple(find_contested(log, offsets, copies, case))
             found |= dict.fromkeys(find_conflicts(items, about, rows.read))
     for key in sorted(rows.missing):
-        _logger.warning("the days of its rows can't be compared with those of other copies: no object %s", key)
+        _logger.warning("object %s is missing: the days of its rows can't be compared with other copies", key)
     return tuple(found)
 
 

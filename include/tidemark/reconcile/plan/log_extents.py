@@ -79,7 +79,7 @@ def _truncated(
 
 
 def _is_back(run: Run, lost: Truncation, ends: Ends) -> bool:
-    """Whether Kafka has the records again: of an earlier leader than the one that lacked them.
+    """Whether Kafka has the records again: their leader epoch is lower than that of the leader without them.
 
     A broker that was just restarted may report an end for a moment that is too low.
     """

@@ -292,7 +292,7 @@ def _require_whole(run: Run, plan: Plan, lost: Sequence[str], *, truncated: bool
     if truncated:
         accept = (
             "A broker that was just restarted may need a moment: run the days again first. An unclean leader election"
-            f" or a lost disk takes records from a log's end for good. {accept}"
+            f" or a lost disk removes records from a log's end permanently. {accept}"
         )
     raise IncompleteError(
         "the archive does not hold every offset of the run's targets",

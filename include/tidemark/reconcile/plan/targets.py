@@ -37,12 +37,12 @@ def make_targets(run: Run, days: Sequence[date], history: History, seals: Sequen
     no day: what is not archived yet is read for such a record (``_with_tail``). Where a field of the value gives the
     day, no timestamp ends it: the target is everything with a timestamp until a moment ago, because a running stream
     may not have archived what is newer. Records of the day that come to Kafka later are late and will reopen the day.
-    Of what an open transaction hides every record is read: one of the days may stand after others (``_undecided``).
+    All that an open transaction hides is read up to the first record that may be of the days (``_undecided``).
 
     ``history`` must have been read before this is called, so that nothing in it reaches past the high watermark found
     here, unless the log has lost records. A topic that the stream no longer reads, but that Kafka has, ends with the
     day on which it was archived last (``_earlier_ends``). What Kafka has of the stream's topic is recorded for the time
-    when that topic is deleted, or loses it (``record_seen``).
+    when that topic is deleted, or loses offsets from its end (``record_seen``).
 
     Raises RequestError for no day or a day that is not over, ServiceError where the topic does not exist, and what
     ``decide_targets`` raises.

@@ -57,7 +57,7 @@ class Sink:
 
     ``records`` is the maximum per transaction, ``timeout_s`` the time-out of a transaction and of each call.
     ``batch_bytes`` must not exceed any topic's max.message.bytes, which limits whole batches. ``record_bytes`` is the
-    largest record that the client accepts: no less than any topic's limit, so that this decides. A record whose
+    largest record that the client accepts: at least any topic's limit, so that the topics decide. A record whose
     timestamp is more than ``before_ms`` before now or ``after_ms`` after it gets the time of its delivery, because the
     topics refuse its own. ``set_marker`` is the command by which a person sets a marker: Kafka's own tool accepts no
     offset that its empty topic does not hold.

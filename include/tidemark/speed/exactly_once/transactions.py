@@ -285,7 +285,8 @@ class _Task:
             row = _row(rows, message)
             return ConfigError(
                 "a topic refuses the timestamp of a record",
-                expected=f"one within message.timestamp.before.max.ms and .after.max.ms of topic {message.topic()}",
+                expected="a timestamp within message.timestamp.before.max.ms and message.timestamp.after.max.ms"
+                f" of topic {message.topic()}",
                 found=rows.column("timestamp")[row],
                 where=f"source {span.log} offset {rows.column('source_offset')[row]}",
                 hint="These settings were changed while the stream ran, or the brokers' clocks are more than a minute"
