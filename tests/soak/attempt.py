@@ -10,8 +10,10 @@ alone, without the stream's lease.
 Before and after each step, it writes the rows of the current view to a file: (partition, offset, n), without n if the
 stream has none. The file's name starts with the time when the read started, in ns since the epoch.
 ``reconcile up to STEP`` does not read the view. After that step it waits to be killed; after the last step it ends.
+``reconcile half`` kills itself when it has published the quarantine and is about to publish the table.
 """
 
+import os
 import signal
 import sys
 import time
@@ -44,9 +46,11 @@ from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
 from tidemark.settings import settings
 from tidemark.spark.session import spark_session
+from tidemark.tables.iceberg import IcebergTable, Publication, Published
 
 STEPS = ("plan", "refill", "finalize_plan", "rebuild", "audit", "publish", "seal", "report")
 UP_TO = "reconcile up to "
+HALF = "reconcile half"
 DELETE = "maintain and delete"
 
 
@@ -54,6 +58,8 @@ def main() -> None:
     """Arguments: stream, run, a folder for the rows of the current view, what to do, and the days."""
     stream, name, views, what, *dates = sys.argv[1:]
     days = [date.fromisoformat(day) for day in dates]
+    if what == HALF:
+        _die_before(stream)
     try:
         run = Run.open(stream, name, settings())
         with spark_session(run.settings, f"soak-{name}") as spark:
@@ -74,6 +80,17 @@ def main() -> None:
             save_view()
     except TidemarkError as error:
         sys.exit(f"{type(error).__name__}: {error}")
+
+
+def _die_before(table: str) -> None:
+    publish = IcebergTable.publish
+
+    def die(self: IcebergTable, publication: Publication) -> Published:
+        if self.identifier.endswith(f".{table}"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return publish(self, publication)
+
+    IcebergTable.publish = die  # type: ignore[method-assign]  # in this process alone
 
 
 @contextmanager

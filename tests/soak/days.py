@@ -1,9 +1,10 @@
 """Random faults in reconcile runs.
 
 Days pass, some of them empty, some records come days late, and runs reconcile finished days. Meanwhile an attempt is
-killed in any step, the archive stream is killed or missing, the S3 server fails, two runs reconcile the same days, a
-day is rolled back to its first version and forward again, maintenance compacts the archive, or a producer's clock is
-ten minutes fast, a year ahead, or at the epoch. Streams beside it have faults of their own (``side_faults``).
+killed in any step or between its two tables, the archive stream is killed or missing, the S3 server fails, two runs
+reconcile the same days, a day is rolled back to its first version and forward again, maintenance compacts the archive,
+or a producer's clock is ten minutes fast, a year ahead, or at the epoch. Streams beside it have faults of their own
+(``side_faults``).
 
 A reader reads every snapshot of the table, and the current view is read between any two steps. A day must have
 everything that was archived before its run started, and everything that it had before. The view must have everything
@@ -28,12 +29,14 @@ from rich.table import Table
 from rich.text import Text
 
 from tests.faults import FaultProxy, Rule
-from tests.soak.attempt import STEPS
+from tests.soak.attempt import HALF, STEPS
 from tests.soak.days_oracle import DAY_RECORDS, WRONG_CLOCKS
 from tests.soak.days_world import DaysWorld, days_world
 from tests.soak.side_faults import SIDE_FAULTS, strike_beside
 from tests.soak.world import signal_all
 from tests.speed.live import SpeedApp
+from tidemark.reconcile.lease import release
+from tidemark.run import Run
 from tidemark.stack.local import LocalStack
 from tidemark.verify.day import verify_day
 
@@ -95,7 +98,7 @@ def soak_days(
         days = world.burst(DAY_RECORDS)
     _await_archive(world)
     with world.watched():
-        _reconcile(world, "last", [*days, *world.find_strays()])
+        _reconcile(world, "final", [*days, *world.find_strays()])
     world.judge()
     counts = _judge_days(world)
     table = Table("What", title=name)
@@ -164,6 +167,22 @@ def _kill_step(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]) -
     with world.attempt(run, days) as app:
         seen = _killed(world, app, fault.step, fault.share)
     return f"{seen}; {_reconcile(world, run, days)} more attempts"
+
+
+def _half_published(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]) -> str:
+    """A run dies between the commits of its two tables, and is never repeated. A run of later days ends it."""
+    with world.attempt(run, days, what=HALF) as app:
+        code = app.process.wait(ATTEMPT_S)
+    if code != -signal.SIGKILL:
+        return f"it ended before; {_reconcile(world, run, days)} more attempts"
+    world.endings["killed"] += 1
+    release(Run.open(world.name, run, world.stack.settings))  # as after half an hour
+    further = world.burst(fault.burst)
+    attempts = _reconcile(world, f"{run}-next", further)
+    left = [str(day) for day in days if not world.seals(day)]
+    if left:
+        world.problems.append(f"no run has sealed {', '.join(left)}, of which run {run} had published the quarantine")
+    return f"{len(days)} days; {attempts} attempts of a run of other days"
 
 
 def _kill_archive(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]) -> str:
@@ -285,6 +304,7 @@ def _maintained(world: DaysWorld, fault: Fault, run: str, days: Sequence[date]) 
 
 _STRIKES: dict[str, Callable[[DaysWorld, Fault, str, Sequence[date]], str]] = {
     "run killed": _kill_step,
+    "half published": _half_published,
     "archive stream killed": _kill_archive,
     "archive stream away": _archive_away,
     "S3 fails": _s3_fails,
