@@ -21,7 +21,8 @@ from tidemark.orchestration.steps import reconciles
 from tidemark.settings import Settings
 from tidemark.spark.process import classify, load_transform, process
 from tidemark.spark.records import records
-from tidemark.speed.output import RecordLimits, output
+from tidemark.speed.output import output
+from tidemark.speed.record_limits import RecordLimits
 
 pytestmark = pytest.mark.conformance(57)
 

@@ -23,7 +23,8 @@ from tidemark.run import Run
 from tidemark.settings import Settings
 from tidemark.spark.process import classify, load_transform
 from tidemark.spark.records import records
-from tidemark.speed.output import RecordLimits, output
+from tidemark.speed.output import output
+from tidemark.speed.record_limits import RecordLimits
 from tidemark.tables.columns import branch_name
 
 HOSTILE = (

@@ -26,7 +26,7 @@ from tidemark.settings import Settings
 from tidemark.speed.exactly_once.batches import sink_of
 from tidemark.speed.exactly_once.marker import Marker
 from tidemark.speed.exactly_once.preconditions import require_exactly_once
-from tidemark.speed.output import RecordLimits
+from tidemark.speed.record_limits import RecordLimits
 from tidemark.speed.stream import speed
 from tidemark.stack.local import LocalStack
 

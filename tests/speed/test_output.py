@@ -16,7 +16,8 @@ from tidemark.definitions.stream import Stream
 from tidemark.spark.process import Transform, classify
 from tidemark.spark.records import records
 from tidemark.speed.headers import add_coordinates
-from tidemark.speed.output import RecordLimits, output
+from tidemark.speed.output import output
+from tidemark.speed.record_limits import RecordLimits
 
 LIMITS = RecordLimits(live=1_000_000, dead_letter=1_000_000)
 TIME = datetime(2024, 1, 1, tzinfo=UTC)

@@ -1,7 +1,6 @@
 """The records of the speed layer: each row becomes one record, for the live topic or for the dead-letter topic."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -12,6 +11,7 @@ from tidemark.definitions.stream import Stream
 from tidemark.spark.decode import REASON
 from tidemark.spark.process import PLATFORM_COLUMNS
 from tidemark.speed.headers import DEAD_LETTER_HEADERS, HEADERS, WITHOUT_VALUE, stream_text
+from tidemark.speed.record_limits import RecordLimits
 
 HEADERS_TYPE = "array<struct<key: string, value: binary>>"
 
@@ -19,33 +19,11 @@ HEADERS_TYPE = "array<struct<key: string, value: binary>>"
 _JSON = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
 # A reason is the transformation's own text. It is truncated, so that the space for headers is bounded.
 _REASON_CHARACTERS = 4_000
-HEADER_ROOM_BYTES = 64 * 1024
-_CLIENT_BYTES_MAX = 1_000_000_000  # of librdkafka's message.max.bytes
 # Kafka's record batch, version 2: its header; a record's attributes, timestamp delta and offset delta; a length.
 # https://kafka.apache.org/documentation/#recordbatch
 _BATCH_BYTES, _RECORD_BYTES, _LENGTH_BYTES = 61, 1 + 10 + 1, 5
-NO_LIMIT_MS = 2**63 - 1  # Kafka's own value for it
 # Of a 64-bit number: -9223372036854775808.
 _DIGITS = 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordLimits:
-    """What both output topics accept.
-
-    - live, dead_letter: ``max.message.bytes`` of each.
-    - before_ms, after_ms: how far a record's timestamp may be before and after the broker's time, on both.
-    """
-
-    live: int
-    dead_letter: int
-    before_ms: int = NO_LIMIT_MS
-    after_ms: int = NO_LIMIT_MS
-
-    @property
-    def client_bytes(self) -> int:
-        """The largest record or request that a client must accept, so that the topics' limits decide."""
-        return min(max(self.live, self.dead_letter) + HEADER_ROOM_BYTES, _CLIENT_BYTES_MAX)
 
 
 def output(

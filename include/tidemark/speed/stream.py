@@ -49,7 +49,8 @@ from tidemark.speed.exactly_once.batches import TransactionBatches, sink_of
 from tidemark.speed.exactly_once.marker import ensure_markers
 from tidemark.speed.exactly_once.preconditions import require_exactly_once, require_partitions
 from tidemark.speed.exactly_once.start import set_delivery_mode
-from tidemark.speed.output import HEADER_ROOM_BYTES, RecordLimits, output
+from tidemark.speed.output import output
+from tidemark.speed.record_limits import HEADER_ROOM_BYTES, RecordLimits
 from tidemark.speed.topics import LIMIT, TIMES, diagnosed, findings, record_limits
 
 LAYER = "speed"

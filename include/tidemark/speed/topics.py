@@ -14,7 +14,7 @@ from tidemark.kafka.permitted import refused
 from tidemark.kafka.reach import reach
 from tidemark.kafka.topics import broker_configs, copies, topic_config, unwritable
 from tidemark.settings import Settings
-from tidemark.speed.output import HEADER_ROOM_BYTES, NO_LIMIT_MS, RecordLimits
+from tidemark.speed.record_limits import HEADER_ROOM_BYTES, NO_LIMIT_MS, RecordLimits
 
 DAY_MS = 24 * 3600 * 1000
 DAY_MINUTES = 24 * 60

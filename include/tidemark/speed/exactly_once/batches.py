@@ -36,7 +36,8 @@ from tidemark.speed.exactly_once.marker import Sink, TaskRange, ensure_markers
 from tidemark.speed.exactly_once.preconditions import require_partitions
 from tidemark.speed.exactly_once.transactions import Delivered, deliver
 from tidemark.speed.headers import add_coordinates
-from tidemark.speed.output import RecordLimits, output
+from tidemark.speed.output import output
+from tidemark.speed.record_limits import RecordLimits
 from tidemark.speed.topics import TRANSACTION_TIMEOUT_S
 
 # The columns of a task's receipt.

@@ -41,7 +41,8 @@ from tidemark.spark.records import records
 from tidemark.speed.exactly_once.batches import ANY_LIMITS, RECEIPT, receipt, receipts
 from tidemark.speed.exactly_once.marker import Sink, TaskRange, delivered_until, ensure_markers
 from tidemark.speed.exactly_once.transactions import Delivered, deliver
-from tidemark.speed.output import RecordLimits, output
+from tidemark.speed.output import output
+from tidemark.speed.record_limits import RecordLimits
 from tidemark.speed.replay.dead_letters import (
     Kind,
     NotOurs,
