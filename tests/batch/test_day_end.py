@@ -135,12 +135,12 @@ def test_an_open_transaction_delays_only_the_days_it_began_in_where_values_give_
     producer.abort_transaction(20)
 
 
-def open_transaction(log: Log, *timestamps: int) -> Producer:
-    """Produce a record for each timestamp in a transaction that stays open."""
+def open_transaction(log: Log, *timestamps: int, name: str = "") -> Producer:
+    """Produce a record for each timestamp in a transaction that stays open. A ``name`` is another producer's."""
     producer = Producer(
         {
             "bootstrap.servers": log.settings.kafka_bootstrap,
-            "transactional.id": log.stream.name,
+            "transactional.id": log.stream.name + name,
             "acks": "all",
         }
     )
@@ -172,6 +172,8 @@ def test_an_acknowledged_record_of_the_day_after_a_later_open_transaction_is_wai
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(targets, "READ_AT_ONCE", 2)
+    monkeypatch.setattr(targets, "PATIENCE_S", 0)
+    monkeypatch.setattr(targets, "POLL_PATIENCE_S", 0)
     log.produce(5, at(MONDAY, 9))
     producer = open_transaction(log, at(TUESDAY, 9), at(TUESDAY, 10))
     log.produce(3, at(TUESDAY, 9))
@@ -181,7 +183,7 @@ def test_an_acknowledged_record_of_the_day_after_a_later_open_transaction_is_wai
     log.produce(1, at(MONDAY, 23))  # acknowledged, by a producer without transactions
     log.produce(1, at(TUESDAY, 11))
     assert not wait_ready(log.stream, log.settings, [MONDAY])
-    refused = rf"{log.owner()} undecided from offset 5 to 12 \(the record at 10 may be of them\)"
+    refused = rf"{log.owner()} undecided from offset 5 to 12 \(offset 10 may be of these days\)"
     with pytest.raises(IncompleteError, match=refused):
         plan_run(log.run(), [MONDAY], False)
     # Too many hidden records are not read: then the first of them counts.
@@ -189,6 +191,29 @@ def test_an_acknowledged_record_of_the_day_after_a_later_open_transaction_is_wai
     with pytest.raises(IncompleteError, match=r"offset 5 may be of these days"):
         plan_run(log.run(), [MONDAY], False)
     producer.abort_transaction(20)
+
+
+@pytest.mark.conformance(70)
+def test_of_a_topic_with_a_transaction_open_at_all_times_only_what_was_there_at_first_is_waited_for(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.produce(5, at(MONDAY, 9))
+    earlier = open_transaction(log, at(TUESDAY, 9))
+    log.produce(1, at(MONDAY, 23))  # at offset 6, hidden
+    log.archive(0, 5)
+    later: list[Producer] = []
+
+    def commit_and_open_another(_seconds: float) -> None:
+        if not later:
+            later.append(open_transaction(log, at(TUESDAY, 10), name="-later"))
+            log.produce(1, at(MONDAY, 22))  # a late record that a later transaction hides
+            earlier.commit_transaction(20)
+
+    monkeypatch.setattr(targets, "sleep", commit_and_open_another)
+    (planned, _) = plan_run(log.run(), [MONDAY], False).logs
+    assert later
+    assert planned.target.end == 7
+    later[0].abort_transaction(20)
 
 
 def test_a_day_that_an_open_transaction_hides_a_part_of_is_not_planned(log: Log) -> None:

@@ -222,8 +222,8 @@ def test_an_end_that_the_stream_sees_while_the_run_asks_kafka_is_no_loss(
     log.archive(0, 4)
     ask = targets._topic_ends
 
-    def ask_and_wait(*args: Any) -> dict[TopicPartition, DayEnd]:
-        found = ask(*args)
+    def ask_and_wait(*args: Any, **more: Any) -> dict[TopicPartition, DayEnd]:
+        found = ask(*args, **more)
         log.produce(5, at(MONDAY, 9))
         heartbeat(log, end=15)
         return found

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from time import monotonic, sleep
 
 from tidemark.archive.ledger.history import History
 from tidemark.archive.ledger.ledger import read_and_compact
@@ -27,6 +28,10 @@ from tidemark.settings import Settings
 READ_MAX = 1_000_000  # records of a log: a few seconds
 READ_AT_ONCE = 50_000
 _A_BATCH = timedelta(minutes=5)
+# Kafka's default for the longest transaction that a producer may ask for; of one poll, less than a poll's interval.
+PATIENCE_S = 900.0
+POLL_PATIENCE_S = 20.0
+_POLL_S = 1.0
 _THREADS = 8
 
 
@@ -60,7 +65,8 @@ def make_targets(run: Run, days: Sequence[date], history: History, seals: Sequen
         return log, _with_tail(settings.kafka, log, found, reached.get(log, 0), moment)
 
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="tails") as pool:
-        ends = dict(pool.map(with_tail, _topic_ends(stream, settings, moment, end).items()))
+        found_ends = _topic_ends(stream, settings, moment, end, patience_s=PATIENCE_S)
+        ends = dict(pool.map(with_tail, found_ends.items()))
     earlier = _earlier_ends(stream, settings, max(days), history, archived.keys() | sealed.keys())
     seen = record_seen(run, before, ends, earlier, reached)
     return decide_targets(stream.name, {**ends, **earlier}, archived, seals, seen)
@@ -89,7 +95,7 @@ def wait_ready(stream: Stream, settings: Settings, days: Sequence[date]) -> bool
     archived = read_and_compact(ObjectStore(settings), layout, stream).history().extents()
     return not archived or all(
         found.hidden is None and archived.get(log, (found.log_start, found.log_start))[1] >= found.position
-        for log, found in _topic_ends(stream, settings, *_moments(stream, days)).items()
+        for log, found in _topic_ends(stream, settings, *_moments(stream, days), patience_s=POLL_PATIENCE_S).items()
     )
 
 
@@ -112,9 +118,11 @@ def _moments(stream: Stream, days: Sequence[date]) -> tuple[datetime, datetime]:
     return max(end, now - _a_moment(stream)), end  # no timestamp shows where the day ends
 
 
-def _topic_ends(stream: Stream, settings: Settings, moment: datetime, end: datetime) -> dict[TopicPartition, DayEnd]:
+def _topic_ends(
+    stream: Stream, settings: Settings, moment: datetime, end: datetime, *, patience_s: float
+) -> dict[TopicPartition, DayEnd]:
     kafka = settings.kafka
-    return _ends(kafka, describe_topic(kafka, stream.topic), moment, end)
+    return _ends(kafka, describe_topic(kafka, stream.topic), moment, end, patience_s=patience_s)
 
 
 def _earlier_ends(
@@ -135,32 +143,58 @@ def _earlier_ends(
             continue
         newest = max((day for log in logs if (day := history.newest_day(log)) is not None), default=last)
         moment = day_end(min(last, newest), stream.zone)
-        found |= _ends(kafka, logs, moment, moment)
+        found |= _ends(kafka, logs, moment, moment, patience_s=PATIENCE_S)
     return found
 
 
 def _ends(
-    kafka: KafkaConnection, logs: Sequence[TopicPartition], moment: datetime, end: datetime
+    kafka: KafkaConnection, logs: Sequence[TopicPartition], moment: datetime, end: datetime, *, patience_s: float
 ) -> dict[TopicPartition, DayEnd]:
-    """Where the logs end for days up to ``end``: at the first record with a timestamp at or after ``moment``."""
+    """Where the logs end for days up to ``end``: at the first record with a timestamp at or after ``moment``.
+
+    Waits at most ``patience_s`` for transactions that hide records of the days and began later (``_decided``).
+    """
     positions = positions_at(kafka, logs, moment)
     whole = {mark.log: mark.high_watermark for mark in watermarks(kafka, logs, committed=False)}
 
+    deadline = monotonic() + patience_s
+
     def day_end_of(mark: Watermarks) -> DayEnd:
         position = positions[mark.log]
+        mark, hidden = _decided(kafka, mark, whole[mark.log], end, deadline)
         # A position found by time may be after the last stable offset, inside an open transaction.
         day_position = mark.high_watermark if position is None else min(position, mark.high_watermark)
         return DayEnd(
             log_start=mark.log_start,
             position=max(day_position, mark.log_start),
             high_watermark=mark.high_watermark,
-            hidden=_undecided(kafka, mark, whole[mark.log], end),
+            hidden=hidden,
         )
 
     # Read after those, because a transaction that ends meanwhile hides its records no more.
     marks = watermarks(kafka, logs)
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="hidden") as pool:
         return dict(zip((mark.log for mark in marks), pool.map(day_end_of, marks), strict=True))
+
+
+def _decided(
+    kafka: KafkaConnection, mark: Watermarks, log_end: int, end: datetime, deadline: float
+) -> tuple[Watermarks, Undecided | None]:
+    """The log's ends, once transactions ended that hide records of the days before ``log_end``, or at the deadline.
+
+    A transaction that began in the days is not waited for: it may hang. Others are. A topic whose producers have one
+    open at all times, and that gets late records all the time, would otherwise never be ready: ``log_end`` stays, and
+    records after it are late.
+    """
+    while True:
+        found = _undecided(kafka, mark, log_end, end)
+        began_in_days = found is not None and found.first == mark.high_watermark and len(found.range) <= READ_MAX
+        if found is None or began_in_days or monotonic() >= deadline:
+            return mark, found
+        reached = max(found.first, log_end - READ_MAX)
+        while mark.high_watermark <= reached and monotonic() < deadline:
+            sleep(_POLL_S)
+            (mark,) = watermarks(kafka, [mark.log])
 
 
 def _undecided(kafka: KafkaConnection, mark: Watermarks, log_end: int, end: datetime) -> Undecided | None:
