@@ -25,6 +25,7 @@ from tidemark.telemetry.steps import export_step
 
 _LOG = logging.getLogger(__name__)
 _NAME_CHARACTERS_MAX = 129
+_OTHER_VERSION = "Another version of Tidemark wrote it: start a new run of the days"
 _FIELDS = {"step", "started_at", "seconds", "status", "error", "kind", "result"}
 T = TypeVar("T")
 
@@ -95,11 +96,17 @@ class Run:
                 expected=", ".join(sorted(_FIELDS)),
                 found=", ".join(sorted(found)),
                 where=where,
-                hint="Another version of Tidemark wrote it: start a new run",
+                hint=_OTHER_VERSION,
             )
         del value["step"]
         raw = value.pop("result")
-        return Outcome(**value, result=None if raw is None else decode(step.result, raw, where=f"{where}.result"))
+        try:
+            result = None if raw is None else decode(step.result, raw, where=f"{where}.result")
+        except FormatError as error:
+            raise FormatError(
+                error.problem, expected=error.expected, found=error.found, where=error.where, hint=_OTHER_VERSION
+            ) from error
+        return Outcome(**value, result=result)
 
     def require(self, step: RunStep[T]) -> T:
         """The result of a step that succeeded; raises IncompleteError where it did not run or failed."""

@@ -79,11 +79,14 @@ class ApproveStep(HITLOperator):
         """Start a run of the same days. Its id is that of the answer, so that a repetition starts no second one."""
         from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
 
-        days = run.require(PLAN).requested
+        planned = run.require(PLAN)
+        days = planned.requested
         # Airflow keeps ids that start with scheduled__ or backfill__ for its own.
         first = _REBUILD_OF.sub("", context["run_id"])
         name = f"rebuild__{first}__{at:%Y%m%dT%H%M%S}"
         form = {"from_day": str(min(days)), "to_day": str(max(days)), "force": True}
+        if planned.reassigned:
+            form["reassign_days"] = True
         found = SUPERVISOR_COMMS.send(
             TriggerDagRun(
                 dag_id=self.dag_id, run_id=name, run_after=utcnow(), conf=form, note=f"Rebuild, asked for by {by}"

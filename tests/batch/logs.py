@@ -78,6 +78,7 @@ class Log:
         partition: int = 0,
         per_file: int = 1000,
         committed_at_us: int = 0,
+        day_settings: str | None = None,
     ) -> str:
         """Commit ``[start, end)`` as the writer's next batch, in objects of ``per_file`` rows; the manifest's key."""
         owner, committed = self.owner(partition), OffsetRange(start=start, end=end)
@@ -92,6 +93,7 @@ class Log:
             committed_at_us=committed_at_us,
             time_zone=self.stream.time_zone,
             settings="by hand",
+            day_settings=day_settings,
             previous=hashlib.sha256(before[-1].to_json()).hexdigest() if before else None,
             ranges=(CommittedRange(log=owner, range=committed, rows=len(rows)),),
             files=files,

@@ -209,6 +209,24 @@ def test_without_a_second_copy_a_changed_key_counts_for_what_comes_and_nothing_i
     assert (found.verdict, found.days, found.waiting) == ("proven", 2, 0)
 
 
+def test_rows_that_no_seal_has_are_counted_and_a_stray_object_is_a_difference(log: Log) -> None:
+    log.produce(10, at(TUESDAY, 12))
+    with_distance(log, 30)
+    archive_days(log, "stream", OLD)
+    seal(log, "night", TUESDAY, rows={TUESDAY: 10})
+    log.produce(10, at(TUESDAY, 13))
+    archive_days(log, "stream", NEW, start=10)  # five late rows, and five of a day without a seal
+    found = verify_stream(log.settings, log.stream.name)
+    assert (found.verdict, found.days, found.waiting) == ("proven", 1, 10)
+    (*_, last) = (item for item in log.manifests() if item.writer == "stream")
+    stray = replace(last, ranges=(replace(last.ranges[0], range=span(10, 21)),))
+    log.store.put(log.layout.manifest_key("stream", last.batch), stray.to_json())
+    found = verify_stream(log.settings, log.stream.name)
+    assert found.verdict == "disproven"
+    (problem,) = found.checks[0].differences
+    assert problem.what == "a file's range is not one its manifest commits"
+
+
 def test_a_lost_checkpoint_with_unchanged_keys_costs_no_read(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     log.produce(10, at(TUESDAY, 12))
     with_distance(log, 30)
@@ -267,7 +285,7 @@ def test_the_command_prints_the_verdict_on_all_days_and_ends_with_its_code(log: 
     outage(log)
     shown = runner.invoke(app, wanted)
     assert (shown.exit_code, "all 1 sealed day together: proven" in shown.stdout) == (0, True), shown.output
-    assert "5 archived rows are of days that are not sealed" in shown.stdout
+    assert "At most 5 archived rows are late, or of days that are not sealed" in shown.stdout
     key = log.layout.seal_key(TUESDAY, 1)
     log.store.put(key, b"{}")
     shown = runner.invoke(app, [*wanted, "--json"])

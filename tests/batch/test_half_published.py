@@ -155,6 +155,7 @@ def test_half_of_a_publication_of_two_days_is_ended_by_a_run_of_another_day(
     spark: SparkSession, log: Log, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One of the days is new, so it has no row yet; readers of the view see every record all the time."""
+    monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(day_command, "connect_s3", lambda _: log.settings)
     reconcile(log, spark, "first", MONDAY)
     add(log, MONDAY, GOOD, BROKEN)

@@ -92,6 +92,17 @@ def test_an_outcome_of_another_form_is_an_error_that_names_its_object(log: Log, 
         run.outcome(WAIT)
 
 
+def test_a_result_of_another_version_says_to_start_a_new_run(log: Log) -> None:
+    run = log.run()
+    with run.step(WAIT) as attempt:
+        attempt.result = WaitResult(ready=True, waited_seconds=5.0)
+    body = run.store.get(run.key(WAIT.name))
+    assert body is not None
+    run.store.put(run.key(WAIT.name), body.replace(b'"ready"', b'"is_ready"'))
+    with pytest.raises(FormatError, match=r"wait\.json\.result.*start a new run of the days"):
+        run.require(WAIT)
+
+
 def test_a_failure_that_cannot_be_saved_stays_the_failure_and_says_so(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:

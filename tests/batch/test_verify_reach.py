@@ -108,24 +108,26 @@ def test_a_batch_with_lost_offsets_from_before_the_plan_is_named_with_offsets_ma
 
 
 @pytest.mark.parametrize(
-    ("claimed", "undated", "unused", "status", "note"),
+    ("claimed", "undated", "unused", "deleted", "status", "note"),
     [
-        (3, 0, 0, "holds", None),
-        (3, 9, 0, "holds", None),  # the run counted no copy that it did not name
-        (4, 0, 0, "differs", None),  # all later copies came after the seal
-        (2, 9, 0, "differs", None),  # fewer than it named
-        (12, 9, 0, "holds", "9 archived rows of the day came at about the time of the run"),
-        (13, 9, 0, "differs", None),
-        (4, 0, 2, "holds", "2 rows of the day at offsets that it did not use"),
+        (3, 0, 0, 0, "holds", None),
+        (3, 9, 0, 0, "holds", None),  # the run counted no copy that it did not name
+        (4, 0, 0, 0, "differs", None),  # all later copies came after the seal
+        (2, 9, 0, 0, "differs", None),  # fewer than it named
+        (12, 9, 0, 0, "holds", "9 archived rows of the day came at about the time of the run"),
+        (13, 9, 0, 0, "differs", None),
+        (4, 0, 2, 0, "holds", "2 rows of the day at offsets that it did not use"),
+        (4, 0, 0, 1, "holds", "manifests were deleted, which may have had copies"),
+        (2, 0, 0, 1, "differs", None),
     ],
 )
 def test_copies_are_counted_as_the_run_did_or_a_note_says_why_not(
-    claimed: int, undated: int, unused: int, status: str, note: str | None
+    claimed: int, undated: int, unused: int, deleted: int, status: str, note: str | None
 ) -> None:
     """Ten rows of the version with three copies that its plan knew, and nine that came later."""
     bits = OffsetBits(span(0, 10))
     bits.add(np.arange(10))
-    derived = Derived(rows={log(): bits}, copies={log(): 13}, late=9, undated=undated, unused=unused)
+    derived = Derived(rows={log(): bits}, copies={log(): 13}, late=9, undated=undated, unused=unused, deleted=deleted)
     check = ProofPart(name="counts")
     compare_copies(replace(seal_of(DAYS[0], []), duplicates_trimmed=claimed), derived, check)
     assert check.status == status

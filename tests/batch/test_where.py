@@ -26,13 +26,14 @@ def object_key(log: Log, writer: str, start: int, end: int, seq: int = 0) -> str
 
 def test_a_record_archived_twice_has_two_copies_and_each_seal_names_its_own(log: Log) -> None:
     log.produce(10, at(MONDAY, 9))
-    log.archive(0, 10, per_file=4)
+    keys = log.stream.day_settings
+    log.archive(0, 10, per_file=4, day_settings=keys)
     run = finalized(log, "run-1", MONDAY)
     finish(run, {MONDAY: 10}, snapshot_id=77)
     seal_run(run)
-    log.archive(3, 10, writer="query-b")
+    log.archive(3, 10, writer="query-b", day_settings=keys)
     log.produce(10, at(MONDAY, 10))
-    log.archive(0, 20, writer="query-c")
+    log.archive(0, 20, writer="query-c", day_settings=keys)
     second = finalized(log, "run-2", MONDAY)
     finish(second, {MONDAY: 20}, snapshot_id=78)
     seal_run(second)

@@ -53,7 +53,8 @@ class VerifyResult:
 class VerifyAllResult:
     """A check of all sealed days of a stream together: each archived record is in exactly one of them.
 
-    ``days`` counts the sealed ones, ``waiting`` the archived rows of days that are not sealed, copies included.
+    ``days`` counts the sealed ones. ``waiting`` is an upper bound of the archived rows that no seal has: late ones, and
+    those of days that are not sealed, copies included.
     """
 
     verdict: Verdict
@@ -116,7 +117,7 @@ def print_all_days(stack: str | None, stream: str, *, as_json: bool) -> int:
     title = f"{found.stream}, all {counted(found.days, 'sealed day')} together: {found.verdict}"
     console.print(plain(title, style=VERDICTS[found.verdict]))
     if found.waiting:
-        console.print(plain(f"{found.waiting:,} archived rows are of days that are not sealed"))
+        console.print(plain(f"At most {found.waiting:,} archived rows are late, or of days that are not sealed"))
     print_checks(console, found.checks)
     return EXIT_CODES[found.verdict]
 

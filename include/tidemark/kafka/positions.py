@@ -103,10 +103,11 @@ def backlog(kafka: KafkaConnection, topic: str, positions: Mapping[int, int], *,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstRecord:
-    """A record's offset and its timestamp in ms since the epoch, None without one."""
+    """A record's offset, its timestamp in ms since the epoch, and its leader's epoch; None where unknown."""
 
     offset: int
     timestamp_ms: int | None
+    leader_epoch: int | None = None
 
 
 def first_records(
@@ -118,7 +119,9 @@ def first_records(
     """
     found = _first_of_logs(kafka, positions, committed=committed)
     return {
-        log: FirstRecord(offset=message.offset() or 0, timestamp_ms=_timestamp_ms(message))
+        log: FirstRecord(
+            offset=message.offset() or 0, timestamp_ms=_timestamp_ms(message), leader_epoch=message.leader_epoch()
+        )
         for log, message in found.items()
     }
 

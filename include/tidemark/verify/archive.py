@@ -45,7 +45,8 @@ class ListedRange:
 
 @dataclass(slots=True, kw_only=True)
 class Derived:
-    """``batches`` by log, writer and batch include replaced ranges. ``missing`` counts missing objects.
+    """``batches`` by log, writer and batch include replaced ranges. ``missing`` counts missing objects, and
+    ``deleted`` manifests.
 
     ``rows`` are the version's offsets, ``copies`` counts their copies in batches that its plan knew. ``later`` are the
     offsets of the day's other rows, ``late`` counts these with all copies. ``undated`` of them may have been archived
@@ -56,6 +57,7 @@ class Derived:
     manifests: int = 0
     objects: int = 0
     missing: int = 0
+    deleted: int = 0
     all_missing: bool = False
     late: int = 0
     undated: int = 0
@@ -135,6 +137,7 @@ class ArchiveReader:
         self._store, self._layout = store, layout
         self._day = day
         self._spans = day_spans(day, zone)
+        self._deleted = 0  # manifests
 
     def derive(self, basis: Basis, chains: ProofPart, files: ProofPart, progress: Callable[[str], None]) -> Derived:
         """Read the archive of the day; the checks get every difference."""
@@ -155,6 +158,7 @@ class ArchiveReader:
                 # The object is part of the version if one of them is.
                 _, known = todo.get(file.key, (file, manifest))
                 todo[file.key] = (file, min(known, manifest, key=partial(basis.rank, file.log)))
+        found.deleted = self._deleted
         for log in found.batches:
             lineage.compare(log, found.committed(log), chains)
         windows = _windows([file for file, _ in todo.values()])
@@ -244,6 +248,7 @@ class ArchiveReader:
                 if link.after is None or link.after < link.batch - 1:
                     # Its ranges are committed by others too, or they are a difference of the ranges.
                     check.notes.append(f"a manifest before {where} was deleted")
+                    self._deleted += 1
                     continue
                 check.differs(
                     "the manifest before was altered",

@@ -5,8 +5,7 @@ its rows are from. Rows are read only at offsets that days have used from severa
 """
 
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, tzinfo
 
@@ -19,8 +18,9 @@ from tidemark.core.errors import FormatError, RequestError, TidemarkError
 from tidemark.core.instruments import VERIFY_DIFFERENCES
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import Manifest, parse_manifest
-from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, count, subtract
+from tidemark.core.offsets import OffsetRange, OffsetSet, TopicPartition, count, normalise, subtract
 from tidemark.core.plan import Target, Used
+from tidemark.core.planner import files_by_range
 from tidemark.core.seal import Seal, SealedLog, parse_seal
 from tidemark.definitions.stream import load_stream
 from tidemark.objects.days import RowDays
@@ -38,7 +38,8 @@ _AT_ONCE = 5_000
 class StreamVerification:
     """The check of all sealed days of a stream together.
 
-    ``waiting`` counts archived rows of days that are not sealed, copies included. They are no difference.
+    ``waiting`` is an upper bound of the archived rows that no seal has: of days without one, copies included, and at
+    offsets that their day's seal has not read, as late records. They are no difference: a next run takes them.
     """
 
     stream: str
@@ -84,15 +85,15 @@ def verify_stream(settings: Settings, stream_name: str, progress: Progress = lam
             failed=not done,
             figures={VERIFY_DIFFERENCES: check.total},
         )
-    waiting = sum(rows for day, rows in copies.rows.items() if day not in seals)
-    return StreamVerification(stream=stream.name, days=len(seals), waiting=waiting, checks=(check,))
+    return StreamVerification(stream=stream.name, days=len(seals), waiting=copies.waiting, checks=(check,))
 
 
 @dataclass(slots=True, kw_only=True)
 class SealedCopies:
     """Reads seals, manifests and, where they leave a doubt, rows.
 
-    ``rows`` counts the archived ones by day. ``history`` is what the manifests commit, once they are read.
+    ``waiting`` bounds the archived rows that no seal has. ``history`` is what the manifests commit. Both are known once
+    the manifests are read.
     """
 
     store: ObjectStore
@@ -100,7 +101,7 @@ class SealedCopies:
     zone: tzinfo
     check: ProofPart
     progress: Progress
-    rows: Counter[date] = field(default_factory=Counter)
+    waiting: int = 0
     history: History = field(default_factory=lambda: History([]))
 
     def seals(self) -> dict[date, Seal]:
@@ -120,7 +121,7 @@ class SealedCopies:
 
     def compare(self, seals: Mapping[date, Seal], about: set[date]) -> None:
         """Every record that a copy puts into one of the days ``about`` is in exactly one of the sealed days."""
-        self.history, manifests = self._read_history()
+        self.history, manifests = self._read_history(seals)
         history = self.history
         rows = RowDays(store=self.store, zone=self.zone)
         offsets = logs = 0
@@ -189,7 +190,12 @@ class SealedCopies:
             where=f"{conflict.log}, offset {conflict.offset}",
         )
 
-    def _read_history(self) -> tuple[History, int]:
+    def _read_history(self, seals: Mapping[date, Seal]) -> tuple[History, int]:
+        read = {
+            (day, item.log): normalise(used.range for used in item.used)
+            for day, seal in seals.items()
+            for item in seal.logs
+        }
         parts: list[Tables] = []
         number = 0
         listed = self.store.list(self.layout.manifest_prefix)
@@ -204,9 +210,21 @@ class SealedCopies:
             self.progress(f"{number:,} manifests")
             for manifest in manifests:
                 for file in manifest.files if not manifest.replaces else ():  # a compaction's rows count already
-                    self.rows.update({item.day: item.rows for item in file.days})
-            parts.append(Tables.build(manifests))
+                    for rows in file.days:
+                        span = OffsetRange(start=rows.first_offset, end=rows.last_offset + 1)
+                        self.waiting += min(rows.rows, count(subtract([span], read.get((rows.day, file.log), ()))))
+            parts.append(Tables.build(list(self._with_ranges(manifests))))
         return History(parts), number
+
+    def _with_ranges(self, manifests: Sequence[Manifest]) -> Iterator[Manifest]:
+        """The manifests whose files all belong to one of their ranges. Another one is a difference."""
+        for manifest in manifests:
+            try:
+                files_by_range(manifest)
+            except FormatError as error:
+                self.check.differs(error.problem, expected=error.expected, found=error.found, where=str(error.where))
+            else:
+                yield manifest
 
 
 def _uses(seals: Mapping[date, Seal]) -> dict[TopicPartition, dict[date, Sequence[Used]]]:

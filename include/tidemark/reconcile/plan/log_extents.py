@@ -11,7 +11,7 @@ from tidemark.core.offsets import TopicPartition, range_or_none
 from tidemark.core.plan import LogRange, Truncation
 from tidemark.core.targets import DayEnd
 from tidemark.kafka.log_ends import LogEnds
-from tidemark.kafka.positions import records_at
+from tidemark.kafka.positions import first_records
 from tidemark.logs import log_range
 from tidemark.run import Run
 
@@ -85,8 +85,14 @@ def _is_back(run: Run, lost: Truncation, ends: Ends) -> bool:
     """
     if lost.leader_epoch is None or lost.log not in ends or ends[lost.log].high_watermark <= lost.range.start:
         return False
-    there = records_at(run.settings.kafka, {lost.log: lost.range.start}).get(lost.log)
-    return there is not None and there.leader_epoch is not None and there.leader_epoch < lost.leader_epoch
+    # The first of them may be a transaction's marker, or compacted, and no client gets those.
+    there = first_records(run.settings.kafka, {lost.log: lost.range.start}, committed=False).get(lost.log)
+    return (
+        there is not None
+        and there.offset in lost.range
+        and there.leader_epoch is not None
+        and there.leader_epoch < lost.leader_epoch
+    )
 
 
 def _parse(body: bytes | None, key: str) -> SeenLogs:

@@ -61,7 +61,9 @@ def new_losses(item: LogPlan, seals: Iterable[Seal]) -> OffsetSet:
 
 
 def new_truncations(plan: Plan, seals: Iterable[Seal]) -> tuple[Truncation, ...]:
-    """What logs have lost from their ends, and no seal records."""
+    """What logs have lost from their ends, and no seal records. A run without days to seal can't record it either."""
+    if not plan.days:
+        return ()
     sealed = {item for seal in seals for item in seal.truncated}
     return tuple(lost for item in plan.logs for lost in item.target.truncated if lost not in sealed)
 
