@@ -27,7 +27,7 @@ GUARDS = (
         name="unproven-found",
         promise="Every day that readers see without a seal of it is found before a run is planned.",
         path="include/tidemark/reconcile/plan/step.py",
-        old="seals, force, scheduled, tuple(unproven))",
+        old="seals, force, scheduled, _unproven(run, seals))",
         new="seals, force, scheduled, ())",
         tests=(
             (

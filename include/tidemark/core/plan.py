@@ -179,6 +179,12 @@ class LogPlan:
     holes: tuple[Hole, ...]
     pending: OffsetRange | None
 
+    @property
+    def lost(self) -> tuple[OffsetRange, ...]:
+        """The offsets that are lost: gaps that Kafka can't fill, and what the log lost from its end."""
+        gaps = (gap.range for gap in self.gaps if gap.kind == "lost")
+        return (*gaps, *(item.range for item in self.target.truncated))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsOfDay:

@@ -68,20 +68,7 @@ def decide_targets(
     log ends before its archived offsets end.
     """
     sealed = seal_extents(seals)
-    hidden = {log: found.hidden for log, found in ends.items() if found.hidden is not None}
-    if hidden:
-        raise IncompleteError(
-            "an open transaction hides a part of the days",
-            expected="every record before the end of the days committed or aborted",
-            found=", ".join(
-                f"{log} undecided from offset {part.range.start} to {part.range.end} (offset {part.first} may be of"
-                " these days)"
-                for log, part in hidden.items()
-            ),
-            where=f"stream {stream}",
-            hint="Wait for its producer, or for the transaction's time-out. 'kafka-transactions.sh find-hanging' shows"
-            " transactions that no producer will end. Then run the days again",
-        )
+    _require_decided(stream, ends)
     known_topics = {log.topic for log in sealed}
     targets = []
     for log, found in ends.items():
@@ -110,6 +97,23 @@ def decide_targets(
             Target(log=log, start=start, end=end, log_start=end, high_watermark=end, deleted=True, truncated=lost)
         )
     return tuple(sorted(targets, key=lambda item: item.log))
+
+
+def _require_decided(stream: str, ends: Mapping[TopicPartition, DayEnd]) -> None:
+    hidden = {log: found.hidden for log, found in ends.items() if found.hidden is not None}
+    if hidden:
+        raise IncompleteError(
+            "an open transaction hides a part of the days",
+            expected="every record before the end of the days committed or aborted",
+            found=", ".join(
+                f"{log} undecided from offset {part.range.start} to {part.range.end} (offset {part.first} may be of"
+                " these days)"
+                for log, part in hidden.items()
+            ),
+            where=f"stream {stream}",
+            hint="Wait for its producer, or for the transaction's time-out. 'kafka-transactions.sh find-hanging' shows"
+            " transactions that no producer will end. Then run the days again",
+        )
 
 
 def _truncated(seen: SeenLogs, log: TopicPartition) -> tuple[Truncation, ...]:

@@ -90,8 +90,7 @@ def read_day_states(
     ``last`` defaults to the latest day that is over. ``first`` defaults to the first sealed, published or archived day,
     but at most 30 days before ``last``. Then earlier days are there too: those with rows or records that no seal
     proves, and the last 30 of a stream without later records. Days before the first sealed rows are overdue only if
-    ``first`` names them. ``grace`` is the time until the deadline, for a stream without ``batch.sealed_by``. ``stored``
-    saves reading it again.
+    ``first`` names them. ``grace``: until the deadline of a stream without ``batch.sealed_by``. ``stored``: as read.
     """
     today = day_of(now, stream.zone)
     last = last or last_ended(now, stream.zone)
@@ -100,8 +99,7 @@ def read_day_states(
     store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream.name)
     stored = stored or StoredDays.read(settings, store, stream)
     plan, not_ours = _shown(settings, stream, stored)
-    waiting = _waiting(plan)
-    sealed = latest_summaries(stored.seals)
+    waiting, sealed = _waiting(plan), latest_summaries(stored.seals)
     shown = day_publications(stored.history, stored.quarantine)
     published = unsealed_publications(store, layout, shown, known=stored.seals)
     # Rows that Tidemark did not publish are unproven too, unless a seal shows that they have replaced its own.

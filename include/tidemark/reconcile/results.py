@@ -78,9 +78,9 @@ class ArchiveState:
 class PlanResult:
     """The request and the first plan. ``holes`` is None where no day is to be rebuilt.
 
-    ``scheduled``: the schedule named the requested days. ``loss_accepted_by`` is the person who accepted losses with
-    the request. ``reassigned`` are sealed days that are rebuilt because records move between them and those requested.
-    ``unproven`` were published and not sealed. Publication is refused where another run moved a day since ``main``.
+    ``scheduled``: the schedule named the requested days. ``loss_accepted_by`` accepted losses with the request. Records
+    move between the ``reassigned`` days and those. ``unproven`` were published and not sealed. Publication is refused
+    where another run moved a day since ``main``.
     """
 
     requested: tuple[date, ...]
@@ -352,9 +352,7 @@ def _refill_figures(result: RefillResult) -> Figures:
 
 
 def _plan_figures(result: FinalizeResult) -> Figures:
-    logs = result.plan.logs
-    gaps = [gap.range for log in logs for gap in log.gaps if gap.kind == "lost"]
-    return {instruments.LOST_OFFSETS: count([*gaps, *(lost.range for log in logs for lost in log.target.truncated)])}
+    return {instruments.LOST_OFFSETS: count(part for log in result.plan.logs for part in log.lost)}
 
 
 def _rebuild_figures(result: RebuildResult) -> Figures:

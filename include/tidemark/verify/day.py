@@ -30,7 +30,7 @@ from tidemark.verify.losses import compare_losses
 from tidemark.verify.readers import compare_readers
 from tidemark.verify.result import ProofPart, Verification
 from tidemark.verify.rows import Rows, repeated_keys
-from tidemark.verify.sides import Sides, damage_found, read_rows
+from tidemark.verify.sides import DaySides, damage_found, read_rows
 
 Progress = Callable[[str], None]
 
@@ -115,7 +115,7 @@ def _set_aside(seal: Seal, archive: Derived) -> None:
         archive.keep(log, [used.range for used in sealed.used] if sealed is not None else [])
 
 
-def _tables(settings: Settings, stream: Stream, claims: Claims, archive: Derived, check: ProofPart) -> Sides:
+def _tables(settings: Settings, stream: Stream, claims: Claims, archive: Derived, check: ProofPart) -> DaySides:
     seal = claims.seal
     assert seal is not None
     table, quarantine = load_table(settings, stream.table), load_table(settings, stream.quarantine_table)
@@ -138,7 +138,7 @@ def _tables(settings: Settings, stream: Stream, claims: Claims, archive: Derived
                 check.notes.append(f"keys are not compared: {where} has no columns {', '.join(key)}")
             else:
                 check.equal(f"rows with the {', '.join(key)} of another one", expected=0, found=repeated, where=where)
-    return Sides(seal=seal, table=table, archive=archive, published=found[0], quarantined=found[1])
+    return DaySides(seal=seal, table=table, archive=archive, published=found[0], quarantined=found[1])
 
 
 def _rows(
@@ -170,7 +170,7 @@ def _rows(
     return rows
 
 
-def _compare_rows(sides: Sides, check: ProofPart) -> None:
+def _compare_rows(sides: DaySides, check: ProofPart) -> None:
     """Every archived row of the day is published or quarantined once, and no other row is."""
     published, quarantined, archive = sides.published, sides.quarantined, sides.archive
     if published is None or quarantined is None:
@@ -199,7 +199,7 @@ def _compare_rows(sides: Sides, check: ProofPart) -> None:
         check.ranges("kept of duplicates by key", stands, expected="published", found="no row", log=log)
 
 
-def _compare_counts(sides: Sides, check: ProofPart) -> None:
+def _compare_counts(sides: DaySides, check: ProofPart) -> None:
     seal, archive = sides.seal, sides.archive
     where = f"seal of {seal.day} version {seal.version}"
     read = sum(len(bits) for bits in archive.rows.values())
@@ -238,7 +238,7 @@ def _compare_counts(sides: Sides, check: ProofPart) -> None:
         )
 
 
-def _compare_difference(settings: Settings, stream: Stream, claims: Claims, sides: Sides, check: ProofPart) -> None:
+def _compare_difference(settings: Settings, stream: Stream, claims: Claims, sides: DaySides, check: ProofPart) -> None:
     """The numbers of rows added and removed since the version before, but not of changed values."""
     seal, claimed, table, published = sides.seal, sides.seal.difference, sides.table, sides.published
     if claimed is None:

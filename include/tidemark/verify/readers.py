@@ -17,7 +17,7 @@ from tidemark.verify.archive import Derived
 from tidemark.verify.claims import Claims
 from tidemark.verify.result import ProofPart
 from tidemark.verify.rows import Rows, day_files
-from tidemark.verify.sides import Sides, damage_found, read_rows
+from tidemark.verify.sides import DaySides, damage_found, read_rows
 from tidemark.verify.values import other_values
 
 
@@ -37,7 +37,7 @@ class _Side:
         return str(self.table.name()[-1])
 
 
-def compare_readers(settings: Settings, stream: Stream, claims: Claims, sides: Sides, check: ProofPart) -> None:
+def compare_readers(settings: Settings, stream: Stream, claims: Claims, sides: DaySides, check: ProofPart) -> None:
     """Readers see exactly the values that the latest version published and quarantined."""
     seal = sides.seal
     if not claims.latest:

@@ -17,7 +17,7 @@ from tidemark.verify.rows import Rows, day_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sides:
+class DaySides:
     """What is compared: the seal, the archive and the rows of both tables."""
 
     seal: Seal

@@ -56,13 +56,10 @@ def plan_run(
 ) -> Plan:
     """Step ``plan``: fix the targets and plan them.
 
-    A day that an earlier run published, wholly or by half, and did not seal is planned too, whatever days this run is
-    for.
-    The result also has the ranges to refill and every broken link in a writer's chain of manifests; neither stops the
-    run. The refill takes the gaps and, in holes, the offsets at which Kafka has committed records (``in_hole``). After
-    retention the archive would lack those for good.
-
-    With ``reassign_days`` the run rebuilds the days, and all sealed days that records move to or from with them.
+    A day that an earlier run published, wholly or by half, and did not seal is planned too. The result also has the
+    ranges to refill and every broken link in a writer's chain of manifests; neither stops the run. The refill takes the
+    gaps and, in holes, the offsets at which Kafka has committed records (``in_hole``): after retention the archive
+    would lack them for good. With ``reassign_days`` the run rebuilds all sealed days that records move to or from, too.
 
     Raises ConflictError if copies of the same offsets disagree about the day of a record, so that it would be in
     several sealed days or in none, and what ``read_archived``, ``require_same_records``, ``make_targets`` and
@@ -77,24 +74,13 @@ def plan_run(
         main = main_snapshots(run.settings, run.stream)
         archived = read_and_compact(run.store, run.layout, run.stream)
         seals = latest_seals(run.store, run.layout)
-        shown = shown_days(run.settings, run.stream)
-        unproven = unsealed_publications(run.store, run.layout, shown, known=seals)
-        for day, seen in unproven.items():
-            _logger.warning("%s is published and not proven: this run rebuilds and seals it; readers see %s", day, seen)
-        planner = _Planner(run, archived.history(), requested, (), seals, force, scheduled, tuple(unproven))
+        planner = _Planner(run, archived.history(), requested, (), seals, force, scheduled, _unproven(run, seals))
         require_same_records(run, planner.history)
         targets = make_targets(run, requested, planner.history, seals)
         plan = planner.plan(targets)
         if (reaching := find_earlier_losses(run, plan, seals)) != targets:
             plan = planner.plan(reaching)
-        while conflicts := planner.day_conflicts(plan):
-            if not reassign_days or set(to_rebuild(conflicts)) <= {*planner.days}:
-                raise conflict_error(run, plan, conflicts)
-            planner = replace(
-                planner, reassigned=tuple(sorted({*planner.reassigned, *to_rebuild(conflicts)} - {*requested}))
-            )
-            _logger.warning("records move between days: this run rebuilds %s", date_ranges(planner.reassigned))
-            plan = planner.plan([item.target for item in plan.logs])
+        planner, plan = _without_conflicts(planner, plan, reassign_days=reassign_days)
         holes: HoleSearch | None = None
         lacked: tuple[LogRange, ...] = ()
         if plan.days:
@@ -119,6 +105,27 @@ def plan_run(
             refill=tuple(sorted(refill, key=lambda item: (item.log, item.range))),
         )
         return plan
+
+
+def _unproven(run: Run, seals: Sequence[Seal]) -> tuple[date, ...]:
+    """The days of which readers see what no seal proves."""
+    shown = shown_days(run.settings, run.stream)
+    found = unsealed_publications(run.store, run.layout, shown, known=seals)
+    for day, seen in found.items():
+        _logger.warning("%s is published and not proven: this run rebuilds and seals it; readers see %s", day, seen)
+    return tuple(found)
+
+
+def _without_conflicts(planner: "_Planner", plan: Plan, *, reassign_days: bool) -> tuple["_Planner", Plan]:
+    """The plan in which each record is in one day, with the days that records move to or from if that is wanted."""
+    while conflicts := planner.day_conflicts(plan):
+        wanted = {*planner.reassigned, *to_rebuild(conflicts)} - {*planner.requested}
+        if not reassign_days or wanted <= {*planner.reassigned}:
+            raise conflict_error(planner.run, plan, conflicts)
+        planner = replace(planner, reassigned=tuple(sorted(wanted)))
+        _logger.warning("records move between days: this run rebuilds %s", date_ranges(planner.reassigned))
+        plan = planner.plan([item.target for item in plan.logs])
+    return planner, plan
 
 
 def finalize_plan_run(run: Run) -> Plan:
