@@ -194,7 +194,7 @@ def test_an_acknowledged_record_of_the_day_after_a_later_open_transaction_is_wai
 
 
 @pytest.mark.conformance(70)
-def test_of_a_topic_with_a_transaction_open_at_all_times_only_what_was_there_at_first_is_waited_for(
+def test_where_a_transaction_is_always_open_only_what_was_there_at_first_is_waited_for(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.produce(5, at(MONDAY, 9))

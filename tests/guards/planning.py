@@ -308,6 +308,16 @@ GUARDS = (
         ),
     ),
     Guard(
+        name="open-at-first-waited-for",
+        promise="A run waits for transactions that were open at its first look, and for no later ones.",
+        path="include/tidemark/reconcile/plan/targets.py",
+        old="if found is None or began_in_days or monotonic() >= deadline:",
+        new="if True:",
+        tests=(
+            "tests/batch/test_day_end.py::test_where_a_transaction_is_always_open_only_what_was_there_at_first_is_waited_for",
+        ),
+    ),
+    Guard(
         name="hidden-records-unread",
         promise="What an open transaction hides counts as of the day where it was not read to its end.",
         path="include/tidemark/core/targets.py",
