@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from tests.archive.oracle import Oracle
 from tests.conftest import MakeStream, MakeTopic, Produce
 from tidemark.archive.write.sink import write_range
-from tidemark.core.errors import ConflictError, PositionError
+from tidemark.core.errors import ConflictError, PositionError, ServiceError
 from tidemark.core.layout import Layout
 from tidemark.core.manifest import COMPACTION
 from tidemark.core.offsets import OffsetRange
@@ -77,6 +78,22 @@ def test_bytes_nulls_headers_tombstones_and_a_5_mb_value_survive_the_round_trip(
         }
         for offset, ((key, value, headers), time) in enumerate(zip(sent, times, strict=True))
     ]
+
+
+@pytest.mark.conformance(73)
+def test_a_source_that_fails_in_the_middle_leaves_no_object_with_a_part_of_the_rows(
+    spark: SparkSession, settings: Settings, make_stream: MakeStream, produce: Produce
+) -> None:
+    stream = make_stream()
+    number, failing = 6_000, 5_500  # the task's first batch of rows has 4,096
+    produce(stream.topic, [(b"k", b"%d" % n, at("2013-01-14T12:00:00+00:00"), 0, []) for n in range(number)])
+    (log,) = describe_topic(settings.kafka, stream.topic)
+    ranges, rows = {log: OffsetRange(start=0, end=number)}, kafka(spark, settings, stream)
+    value = F.when(F.col("offset") == failing, F.raise_error(F.lit("no"))).otherwise(F.col("value")).cast("binary")
+    with pytest.raises(ServiceError, match="a Spark job failed"):
+        write_range(rows.withColumn("value", value), ranges, stream, settings, clock_us=0)
+    (file,) = write_range(rows, ranges, stream, settings, clock_us=0).files
+    assert [row["value"] for row in Oracle(settings, stream.name).rows(file.key)] == [b"%d" % n for n in range(number)]
 
 
 @pytest.mark.conformance(8)

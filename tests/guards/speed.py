@@ -5,6 +5,7 @@ from tests.guards.guard import Guard
 _DISPLACED = "tests/speed/test_speed_stream.py::test_a_second_writer_displaces_the_first_which_leaves_it_the_heartbeat"
 _AT_START = "tests/core/test_markers.py::test"
 _MARKER_FITS = "tests/speed/test_marker.py::test_delivery_resumes_at_a_marker_in_the_range_and_refuses_any_other"
+_EARLY = "tests/speed/test_rows_that_end_early.py::test_"
 
 GUARDS = (
     Guard(
@@ -43,6 +44,47 @@ GUARDS = (
                 "::test_nothing_is_named_where_no_range_fails_or_the_record_fails_only_sometimes"
             ),
         ),
+    ),
+    Guard(
+        name="rows-complete",
+        promise="A task that loses its connection to Java does not take that for the end of its rows.",
+        path="include/tidemark/spark/task_input.py",
+        old="    if not connection.peek(1):\n",
+        new="    if False:\n",
+        tests=("tests/spark/test_private_apis.py::test_a_task_knows_whether_its_rows_are_complete[True]",),
+    ),
+    *(
+        Guard(
+            name=f"{name}-rows-complete",
+            promise=promise,
+            path=f"include/tidemark/{path}",
+            old="whole(batches)",
+            new="batches",
+            tests=(test,),
+        )
+        for name, path, promise, test in (
+            (
+                "exactly-once",
+                "speed/exactly_once/batches.py",
+                "No marker moves past records of a task that failed.",
+                f"{_EARLY}an_exactly_once_stream_delivers_what_came_after_the_failure",
+            ),
+            (
+                "replay",
+                "speed/replay/replay.py",
+                "No marker of a replay moves past dead letters of a task that failed.",
+                f"{_EARLY}a_replay_delivers_what_came_after_the_failure",
+            ),
+            (
+                "archive",
+                "archive/write/sink.py",
+                "No object has a part of the rows that its name says.",
+                (
+                    "tests/archive/test_write_range.py"
+                    "::test_a_source_that_fails_in_the_middle_leaves_no_object_with_a_part_of_the_rows"
+                ),
+            ),
+        )
     ),
     Guard(
         name="init-before-marker",

@@ -2,23 +2,29 @@
 
 import io
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import date
+from pathlib import Path
 from types import ModuleType
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, LongType, StructType
 
 from tests.conftest import MakeStream, Produce, unique
+from tests.waiting import wait_until
+from tidemark.core.errors import ServiceError
 from tidemark.core.offsets import OffsetRange
 from tidemark.installation import PROJECT
 from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
-from tidemark.spark import file_list, java, kafka_tasks
+from tidemark.spark import file_list, java, kafka_tasks, task_input
+from tidemark.spark.session import temporary_conf
 from tidemark.spark.streaming import kafka_source
 from tidemark.tables import iceberg
 from tidemark.tables.columns import DAY
@@ -80,6 +86,35 @@ def test_the_tasks_of_a_batch_name_their_offsets(
     assert [sorted(tasks) for tasks in seen] == [[[(number, OffsetRange(start=0, end=5))] for number in (0, 1)]]
 
 
+@pytest.mark.conformance(73)
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_task_knows_whether_its_rows_are_complete(spark: SparkSession, tmp_path: Path, *, fails: bool) -> None:
+    require_proven(task_input, spark.version, "main of pyspark/worker.py, and ArrowStreamSerializer")
+    seen = tmp_path / "seen"
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = 0
+        try:
+            for batch in task_input.whole(batches):
+                rows += batch.num_rows
+        except ServiceError as error:
+            seen.write_text(f"{rows} rows: {error}")
+            raise
+        seen.write_text(f"{rows} rows")
+        yield pa.record_batch([[rows]], names=["id"])
+
+    value = F.when((F.col("id") == 9_000) & F.lit(fails), F.raise_error(F.lit("no"))).otherwise(F.col("id"))
+    frame = spark.range(0, 10_000, 1, 1).select(value.cast("bigint").alias("id"))
+    with temporary_conf(spark, {"spark.sql.execution.arrow.maxRecordsPerBatch": "4000"}):
+        if fails:
+            with pytest.raises((PySparkException, Py4JJavaError), match="USER_RAISED_EXCEPTION"):
+                frame.mapInArrow(read, "id long").collect()
+        else:
+            assert [row.id for row in frame.mapInArrow(read, "id long").collect()] == [10_000]
+    wait_until(seen.exists, "the task's Python process has ended", 60)
+    assert seen.read_text().startswith("8000 rows: a task's rows ended early" if fails else "10000 rows")
+
+
 def test_icebergs_transactions_work_with_the_proven_version(spark: SparkSession, settings: Settings) -> None:
     """See tests/batch/test_publish.py and tests/batch/test_table_maintenance.py, too."""
     version = java.jvm(spark).org.apache.iceberg.IcebergBuild.version()
@@ -111,6 +146,7 @@ def test_icebergs_transactions_work_with_the_proven_version(spark: SparkSession,
         (r"\._(jvm|jdf|jsparkSession|jsc|jc|jconf|sc|gateway)\b", ["spark/java"]),
         (r"_spark_metadata", ["spark/file_list"]),
         (r"DataSourceRDD", ["spark/kafka_tasks"]),
+        (r"pyspark/worker", ["spark/task_input"]),
         (r"apache\.iceberg\b(?!\.(spark\.(extensions|SparkCatalog)|aws))", ["stack/rest_catalog", "tables/iceberg"]),
         (r"SLF001  # pyiceberg's", ["tables/catalogs"]),
     ],

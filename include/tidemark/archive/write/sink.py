@@ -36,6 +36,7 @@ from tidemark.spark.failures import task_error
 from tidemark.spark.large_rows import bounded_batches, join, split
 from tidemark.spark.paths import partition_path
 from tidemark.spark.records import day, out_of_bounds
+from tidemark.spark.task_input import whole
 from tidemark.spark.task_settings import task_settings
 
 _Ranges = tuple[tuple[TopicPartition, OffsetRange], ...]
@@ -140,7 +141,7 @@ def _writer(
         )
         target.meter.listen(target.store.client)
         last = LastRecords(ranges)
-        rows = last.watch(_complete(join(batches), stream.topic))
+        rows = last.watch(_complete(join(whole(batches)), stream.topic))
         files = write_files(rows, ranges, target, FileLimits.of(stream.archive))
         yield from (_result("file", item) for item in files)
         yield from (_result("last", item) for item in last.found())

@@ -32,6 +32,7 @@ from tidemark.spark.process import Transform, classify, code_file
 from tidemark.spark.records import records
 from tidemark.spark.same_topic import same_logs
 from tidemark.spark.streaming import stop_requested
+from tidemark.spark.task_input import whole
 from tidemark.speed.exactly_once.marker import Sink, TaskRange, ensure_markers
 from tidemark.speed.exactly_once.preconditions import require_partitions
 from tidemark.speed.exactly_once.transactions import Delivered, deliver
@@ -191,8 +192,8 @@ def _task(
         context = TaskContext.get()
         assert context is not None
         span = spans[context.partitionId()]
-        rows = (add_coordinates(batch, span.log, name, version) for batch in join(batches, offset="source_offset"))
-        done = deliver(rows, span, sink)
+        rows = join(whole(batches), offset="source_offset")
+        done = deliver((add_coordinates(batch, span.log, name, version) for batch in rows), span, sink)
         yield receipt(done)
 
     return run

@@ -38,6 +38,7 @@ from tidemark.spark.failing_record import with_record
 from tidemark.spark.failures import task_error
 from tidemark.spark.process import Transform, classify, code_file, load_transform
 from tidemark.spark.records import records
+from tidemark.spark.task_input import whole
 from tidemark.speed.exactly_once.batches import ANY_LIMITS, RECEIPT, receipt, receipts
 from tidemark.speed.exactly_once.marker import Sink, TaskRange, delivered_until, ensure_markers
 from tidemark.speed.exactly_once.transactions import Delivered, deliver
@@ -313,7 +314,7 @@ def _deliverer(
     spans: Mapping[int, TaskRange], sink: Sink
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for partition, parts in groupby(_parts(batches), key=lambda part: part[0]):
+        for partition, parts in groupby(_parts(whole(batches)), key=lambda part: part[0]):
             yield receipt(deliver((_complete(rows) for _, rows in parts), spans[partition], sink))
 
     return write
