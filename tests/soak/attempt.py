@@ -1,7 +1,9 @@
 """One attempt of a run, as a process that can be killed: ``python -m tests.soak.attempt``.
 
 It does what Airflow would do next: the steps that have not succeeded, in order. It prints ``step NAME`` before each.
-``reconcile`` and ``force`` are the steps of a reconcile run. ``roll back`` takes the day to its first version.
+``reconcile`` and ``force`` are the steps of a reconcile run; ``reassign`` also rebuilds the days that records move
+between. ``reconcile with patience SECONDS`` waits for open transactions at most that long, and prints ``WAITS`` when it
+waits. ``roll back`` takes the day to its first version.
 ``maintain`` is the weekly maintenance, where everything is old enough to be compacted. ``maintain and delete`` also
 deletes everything that was replaced; no run and no stream may be running then. ``maintain and delete before MOMENT``
 deletes only what was replaced and written before; a stream that started later may be running. ``plan`` is that step
@@ -35,6 +37,7 @@ from tidemark.maintenance import compaction, expiry, replaced
 from tidemark.maintenance.run import maintain_run
 from tidemark.reconcile.audit.step import audit_run
 from tidemark.reconcile.lease import holding, release, take
+from tidemark.reconcile.plan import targets
 from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
 from tidemark.reconcile.publish import publish_run
 from tidemark.reconcile.rebuild.step import rebuild_run
@@ -52,6 +55,8 @@ STEPS = ("plan", "refill", "finalize_plan", "rebuild", "audit", "publish", "seal
 UP_TO = "reconcile up to "
 HALF = "reconcile half"
 DELETE = "maintain and delete"
+PATIENCE = "reconcile with patience "
+WAITS = "waits for a transaction"
 
 
 def main() -> None:
@@ -60,6 +65,8 @@ def main() -> None:
     days = [date.fromisoformat(day) for day in dates]
     if what == HALF:
         _die_before(stream)
+    if what.startswith(PATIENCE):
+        _wait_at_most(float(what.removeprefix(PATIENCE)))
     try:
         run = Run.open(stream, name, settings())
         with spark_session(run.settings, f"soak-{name}") as spark:
@@ -68,7 +75,7 @@ def main() -> None:
                 if not what.startswith(UP_TO):
                     _write_view(spark, run, Path(views))
 
-            with _leased(run) if what.startswith(("reconcile", "force")) else nullcontext():
+            with _leased(run) if what.startswith(("reconcile", "force", "reassign")) else nullcontext():
                 for step, act in _steps(run, spark, what, days):
                     if _done(run, step):
                         continue
@@ -93,6 +100,15 @@ def _die_before(table: str) -> None:
     IcebergTable.publish = die  # type: ignore[method-assign]  # in this process alone
 
 
+def _wait_at_most(patience_s: float) -> None:
+    def wait(seconds: float) -> None:
+        print(WAITS, flush=True)  # noqa: T201  # for the parent process
+        time.sleep(seconds)
+
+    targets.PATIENCE_S = patience_s
+    targets.sleep = wait  # type: ignore[attr-defined, assignment]  # in this process alone
+
+
 @contextmanager
 def _leased(run: Run) -> Iterator[None]:
     """Wait for the stream's lease, and release it when the run has done all of its steps, as Airflow's tasks do."""
@@ -111,7 +127,7 @@ def _steps(run: Run, spark: SparkSession, what: str, days: list[date]) -> list[t
     if what == "plan":
         return [("plan", lambda: plan_run(run, days, force=False))]
     acts: tuple[Callable[[], object], ...] = (
-        lambda: plan_run(run, days, force=what == "force"),
+        lambda: plan_run(run, days, force=what == "force", reassign_days=what == "reassign"),
         lambda: refill_run(run, spark) if run.require(PLAN).refill else None,
         lambda: finalize_plan_run(run),
         lambda: rebuild_run(run, spark),

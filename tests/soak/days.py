@@ -3,8 +3,11 @@
 Days pass, some of them empty, some records come days late, and runs reconcile finished days. Meanwhile an attempt is
 killed in any step or between its two tables, the archive stream is killed or missing, the S3 server fails, two runs
 reconcile the same days, a day is rolled back to its first version and forward again, maintenance compacts the archive,
-or a producer's clock is ten minutes fast, a year ahead, or at the epoch. Streams beside it have faults of their own
-(``side_faults``).
+or a producer's clock is ten minutes fast, a year ahead, or at the epoch.
+
+Streams beside it have faults of their own (``side_faults``): a log is truncated and grows again, a topic is recreated,
+the archive's checkpoint is lost, a key that decides days changes between two copies of the same offsets, a transaction
+stays open after the day's end, or a log loses an end that a plan has seen.
 
 A reader reads every snapshot of the table, and the current view is read between any two steps. A day must have
 everything that was archived before its run started, and everything that it had before. The view must have everything

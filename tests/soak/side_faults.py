@@ -2,7 +2,7 @@
 
 A log is truncated and grows again; a topic is deleted and recreated, with or without records that nobody archived; the
 archive's checkpoint is lost, and a new writer creates objects again that maintenance has replaced or deletes. After the
-documented way out, every other record must be there exactly once.
+documented way out, every other record must be there exactly once. ``SIDE_FAULTS`` has those of ``side_run_faults`` too.
 """
 
 import random
@@ -22,12 +22,17 @@ from tests.soak.side_oracle import (
     wrong_ending,
     wrong_gaps,
 )
+from tests.soak.side_run_faults import (
+    INCOMPLETE,
+    RECORDS,
+    days_key_changed,
+    seen_end_lost,
+    transaction_left_open,
+)
 from tests.soak.side_stream import SideStream, all_days
 
 REWRITTEN = "PositionError: Kafka no longer holds the records that were archived"
 RECREATED = "ConflictError: the topic was recreated"
-INCOMPLETE = "IncompleteError: the archive does not hold every offset of the run's targets"
-RECORDS = 900  # one and a half days
 BATCH = 200  # offsets; the same in every writer's life
 HELD_S = 300
 
@@ -162,6 +167,9 @@ SIDE_FAULTS: dict[str, Callable[[DaysWorld, str, random.Random], str]] = {
     "topic recreated": topic_recreated(tail=False),
     "topic recreated, with a tail": topic_recreated(tail=True),
     "archive's checkpoint lost": checkpoint_lost,
+    "key of days changed": days_key_changed,
+    "transaction left open": transaction_left_open,
+    "seen end lost": seen_end_lost,
 }
 
 

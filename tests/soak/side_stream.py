@@ -1,4 +1,4 @@
-"""A small stream beside the soaked one, for a fault that loses records or the archive's checkpoint.
+"""A small stream beside the soaked one, for a fault of its own.
 
 Nothing here starts by itself again: each ending is either demanded or a problem.
 """
@@ -7,7 +7,7 @@ import json
 import re
 import struct
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -22,18 +22,32 @@ from tests.archive.oracle import Oracle
 from tests.catalog import another_catalog
 from tests.soak.days_oracle import PARTITIONS, Ends, Place, contiguous
 from tests.soak.days_world import DaysWorld
-from tests.soak.side_oracle import AFTER, Row, day_of, lost_objects, moment_ms, rows_of, wrong_rows
+from tests.soak.side_oracle import (
+    AFTER,
+    BY_TIMESTAMP,
+    DaysKey,
+    Row,
+    day_of,
+    lost_objects,
+    moment_ms,
+    rows_of,
+    wrong_rows,
+)
 from tests.speed.live import running
 from tests.waiting import wait_until
 from tidemark.core.errors import ServiceError
 from tidemark.kafka.topics import describe_topic, ensure_topic
+from tidemark.reconcile.lease import release
+from tidemark.run import Run
 from tidemark.s3 import ObjectStore
 from tidemark.stack.processes import Managed
 from tidemark.verify.day import verify_day
+from tidemark.verify.day_copies import verify_stream
 
 ATTEMPT_S = 600
 DEADLINE_S = 120
 CONFIG = {"retention.ms": "-1"}
+TRANSACTION_MS = 900_000  # the broker aborts a longer one
 TRANSFORM = """\
 def transform(records):
     return records.select("source", "event_time", "event.n")
@@ -49,6 +63,7 @@ class SideStream:
         self.topic = f"{self.name}-source"
         self._world, self._stack = world, world.stack
         self._archive = {"trigger_seconds": 1, **archive}
+        self.days_key = BY_TIMESTAMP if world.dated_by_timestamp else DaysKey(31)
         self.folder = world.folder / run
         self._views = self.folder / "views"
         self._views.mkdir(parents=True)
@@ -60,16 +75,13 @@ class SideStream:
         (self._stack.settings.streams_dir / f"{self.name}.py").write_text(TRANSFORM, encoding="utf-8")
         self.define()
 
-    def define(self, *, on_rewrite: str = "stop", accept_loss: bool = False) -> None:
-        """Write the definition."""
-        by_timestamp = self._world.dated_by_timestamp
+    def define(self, *, on_rewrite: str = "stop", accept_loss: bool = False, time_zone: str = "UTC") -> None:
+        """Write the definition, with ``days_key``."""
         definition = {
             "name": self.name,
             "topic": self.topic,
-            "time_zone": "UTC",
-            "event_time": {"extractor": "record"}
-            if by_timestamp
-            else {"extractor": "record_field", "field": "$.t", "format": "epoch_ms"},
+            "time_zone": time_zone,
+            "event_time": self.days_key.section,
             "value_schema": "n BIGINT",
             "archive": {**self._archive, "on_rewrite": on_rewrite},
             "batch": {"accept_loss": accept_loss},
@@ -81,27 +93,53 @@ class SideStream:
     # ---- Kafka
 
     def feed(self, records: int, *, after: bool = False) -> dict[Place, int]:
-        """Send the next records, ``after`` the fault or before it, in small batches. Return them by place."""
+        """Send the next records, ``after`` the fault or before it. Return them by place."""
+        return self.send(self._next(records, after=after))
+
+    def begin(self, records: int) -> tuple[Producer, dict[Place, int]]:
+        """Send the next records in a transaction that stays open. Return its producer and them by place."""
+        settings = {
+            "bootstrap.servers": self._bootstrap,
+            "transactional.id": self.name,
+            "transaction.timeout.ms": TRANSACTION_MS,
+            "log_level": 0,
+        }
+        producer = Producer(settings)
+        producer.init_transactions(DEADLINE_S)
+        producer.begin_transaction()
+        return producer, self.send(self._next(records), producer=producer)
+
+    def _next(self, records: int, *, after: bool = False) -> range:
+        first = self._sent + AFTER * after
+        self._sent += records
+        return range(first, first + records)
+
+    def send(
+        self,
+        numbers: Collection[int],
+        *,
+        producer: Producer | None = None,
+        timestamp_ms: Callable[[int], int] = moment_ms,
+        field_ms: Callable[[int], int] = moment_ms,
+    ) -> dict[Place, int]:
+        """Send the records with these numbers, in small batches. Return them by place."""
         acknowledged: dict[Place, int] = {}
-        producer = Producer({"bootstrap.servers": self._bootstrap, "enable.idempotence": True, "log_level": 0})
-        for at in range(self._sent, self._sent + records):
-            n = at + AFTER * after
-            moment = moment_ms(n)
+        if producer is None:
+            producer = Producer({"bootstrap.servers": self._bootstrap, "enable.idempotence": True, "log_level": 0})
+        for at, n in enumerate(numbers, 1):
 
             def delivered(error: Any, message: Any, n: int = n) -> None:
                 if error is not None:
                     raise KafkaException(error)
                 acknowledged[message.partition(), message.offset()] = n
 
-            value = b'{"n":%d,"t":%d}' % (n, moment)
-            producer.produce(
-                self.topic, value, b"key %d" % (n % 50), at % PARTITIONS, on_delivery=delivered, timestamp=moment
-            )
-            if at % 20 == 19:
+            value = b'{"n":%d,"t":%d}' % (n, field_ms(n))
+            key, partition, time = b"key %d" % (n % 50), n % PARTITIONS, timestamp_ms(n)
+            producer.produce(self.topic, value, key, partition, on_delivery=delivered, timestamp=time)
+            if at % 20 == 0:
                 assert producer.flush(DEADLINE_S) == 0
         assert producer.flush(DEADLINE_S) == 0
-        assert len(acknowledged) == records
-        self._sent += records
+        assert len(acknowledged) == len({*numbers})
         return acknowledged
 
     def truncate(self, ends: Ends) -> dict[int, int]:
@@ -153,15 +191,35 @@ class SideStream:
             error = _last_error(app.output)
         return self.refused(self.archive()) if explained and error.startswith(explained) else error
 
-    def attempt(self, run: str, days: Iterable[date], *, what: str = "reconcile", fails: bool = False) -> str:
-        """Work on a run to its end; with ``fails`` it must not succeed. Return its error."""
+    def attempt(
+        self,
+        run: str,
+        days: Iterable[date],
+        *,
+        what: str = "reconcile",
+        fails: bool = False,
+        prints: str = "",
+        then: Callable[[], object] = lambda: None,
+    ) -> str:
+        """Work on a run to its end; with ``fails`` it must not succeed. Return its error.
+
+        It must print the line ``prints``. When it has, ``then`` is called.
+        """
         self._world.attempts += 1
         command = [sys.executable, "-m", "tests.soak.attempt", self.name, run, str(self._views), what, *map(str, days)]
         log = self.folder / f"{run}-{self._world.attempts:04}.log"
         with running(command, log, self._stack.env) as app:
+            line = f"{prints}\n" if prints else ""
+            wait_until(lambda: line in app.output or app.process.poll() is not None, f"it prints {prints}", ATTEMPT_S)
+            assert line in app.output, f"it does not print {prints!r}: {app.output[-3000:]}"
+            then()
             code = app.process.wait(ATTEMPT_S)
             assert (code != 0) == fails, app.output[-3000:]
             return _last_error(app.output) if fails else ""
+
+    def abandon(self, run: str) -> None:
+        """Nobody repeats a run that failed: its lease ends, as after half an hour."""
+        release(Run.open(self.name, run, self._stack.settings))
 
     # ---- S3
 
@@ -191,25 +249,49 @@ class SideStream:
         *further: tuple[Place, int],
         disproven: Collection[date] = (),
         unknown: Collection[date] = (),
+        dated: Callable[[int], date] = day_of,
     ) -> None:
-        """Compare table, current view, objects and proofs with the records that must be there.
+        """Compare table, current view, objects and proofs with the records that must be there, ``dated`` by number.
 
         ``further`` are records at places that are due already: those of a recreated topic. Kafka has other
         records at places of days that must be ``disproven``, or that may be, because that is ``unknown``.
         """
-        rows = [*rows_of(due), *(row for place, n in further for row in rows_of({place: n}))]
-        for day in sorted({row[0] for row in rows}):
+        rows = [*rows_of(due, dated), *(row for place, n in further for row in rows_of({place: n}, dated))]
+        self._judge_table(rows, disproven, unknown)
+        self._judge_view(rows, dated)
+        self.report(lost_objects(self.manifests(), set(self.bucket.keys("data"))))
+
+    def judge_published(self, due: Mapping[Place, int], dated: Callable[[int], date] = day_of) -> None:
+        """As ``judge``, while only the sealed days are published: the table has those of the records."""
+        days = {date.fromisoformat(seal["day"]) for seal in self.seals()}
+        self._judge_table([row for row in rows_of(due, dated) if row[0] in days])
+
+    def judge_view(self, due: Mapping[Place, int]) -> None:
+        """The current view has each of the records once."""
+        self._judge_view(rows_of(due), day_of)
+
+    def judge_together(self) -> None:
+        """All sealed days together are proven."""
+        found, days = verify_stream(self._stack.settings, self.name), {seal["day"] for seal in self.seals()}
+        if (found.verdict, found.days) != ("proven", len(days)):
+            self.report([f"{found.days} of {len(days)} days together are {found.verdict}: {found.checks}"])
+
+    def _judge_table(
+        self, rows: Sequence[Row], disproven: Collection[date] = (), unknown: Collection[date] = ()
+    ) -> None:
+        for day in sorted({*(row[0] for row in rows), *(date.fromisoformat(seal["day"]) for seal in self.seals())}):
             found = verify_day(self._stack.settings, self.name, day)
             expected = {"disproven"} if day in disproven else {"proven", "disproven"} if day in unknown else {"proven"}
             if found.verdict not in expected:
                 self.report([f"{day} is {found.verdict}: {found.checks}"])
         self.report(wrong_rows(self._table(), rows))
+
+    def _judge_view(self, rows: Sequence[Row], dated: Callable[[int], date]) -> None:
         view = np.load(max(self._views.glob("*.npy"))).T.tolist()
         self.report(
             f"the current view: {text}"
-            for text in wrong_rows(((day_of(n), partition, offset, n) for partition, offset, n in view), rows)
+            for text in wrong_rows(((dated(n), partition, offset, n) for partition, offset, n in view), rows)
         )
-        self.report(lost_objects(self.manifests(), set(self.bucket.keys("data"))))
 
     def report(self, problems: Iterable[str]) -> None:
         self._world.problems += [f"{self.name}: {problem}" for problem in problems]
