@@ -7,13 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from tests.batch.logs import MONDAY, Log, at, drop_below, recreate
-from tests.conftest import MakeTopic
+from tests.conftest import MakeStream, MakeTopic, Produce
 from tests.core.worlds import span
 from tests.faults import FaultProxy, Rule
 from tidemark.archive.write.sink import write_range
@@ -21,10 +22,12 @@ from tidemark.core.errors import ConflictError, IncompleteError, ServiceError
 from tidemark.core.manifest import CommittedRange, Manifest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.plan import Evidence, Gap, Hole
+from tidemark.kafka.positions import records_at
 from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
 from tidemark.reconcile.refill import refill_run, rounds
 from tidemark.reconcile.results import PLAN, REFILL, RefillRange
 from tidemark.s3 import ObjectStore
+from tidemark.settings import Settings
 
 
 def refills(log: Log) -> list[Manifest]:
@@ -54,6 +57,31 @@ def two_gaps_and_a_whole_partition_missing(log: Log) -> None:
     log.archive(0, 10)
     log.archive(13, 20)
     log.archive(25, 30)
+
+
+@pytest.mark.conformance(72)
+def test_a_timestamp_in_nanoseconds_is_refilled_as_the_latest_that_an_archive_holds(
+    settings: Settings, make_stream: MakeStream, make_topic: MakeTopic, produce: Produce, spark: SparkSession
+) -> None:
+    topic = make_topic(message_timestamp_after_max_ms=str(2**63 - 1))
+    log = Log(stream=make_stream(topic=topic, batch={"wait_seconds": 0}), settings=settings, produce_records=produce)
+    log.produce(10, at(MONDAY, 9))
+    log.produce(3, at(MONDAY, 9) * 1_000_000)
+    log.produce(7, at(MONDAY, 10))
+    log.archive(0, 10)
+    log.archive(13, 20)
+    run = log.run()
+    plan_run(run, [MONDAY], False)
+    refill_run(run, spark)
+    (manifest,) = refills(log)
+    assert [(item.range, item.rows) for item in manifest.ranges] == [(OffsetRange(start=10, end=13), 3)]
+    bodies = [log.store.get(file.key) for file in manifest.files]
+    table = pa.concat_tables(pq.read_table(io.BytesIO(body or b"")) for body in bodies)
+    assert table.column("timestamp").cast(pa.int64()).to_pylist() == [9_223_372_036_854_775_000] * 3
+    assert table.column("value").to_pylist() == [b"v0", b"v1", b"v2"]
+    (record,) = manifest.last
+    assert record.is_same(records_at(settings.kafka, {record.log: 12})[record.log])
+    assert finalize_plan_run(run).days[0].archived_rows == 17
 
 
 @pytest.mark.conformance(44)

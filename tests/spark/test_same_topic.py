@@ -1,6 +1,7 @@
 """A running stream notices that its topic was recreated, also while no batch comes."""
 
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -105,7 +106,8 @@ def test_a_speed_stream_without_batches_stops(topic_id: list[str], monkeypatch: 
     monkeypatch.setattr(speed, "CHECK_S", 0.0)
     monkeypatch.setattr(speed, "watermarks", lambda *_: ())
     idle: Any = Idle()
-    speed._await(idle, None, speed.Watch(STREAM, SETTINGS, "first"), idle, lambda: None)
+    batches: Any = SimpleNamespace(busy=Event())
+    speed._await(idle, batches, speed.Watch(STREAM, SETTINGS, "first"), idle, lambda: None)
     topic_id[:] = ["second"]
     with pytest.raises(ConflictError, match="recreated while the stream ran"):
-        speed._await(idle, None, speed.Watch(STREAM, SETTINGS, "first"), idle, lambda: None)
+        speed._await(idle, batches, speed.Watch(STREAM, SETTINGS, "first"), idle, lambda: None)

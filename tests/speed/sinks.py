@@ -15,8 +15,8 @@ from tidemark.core.offsets import TopicPartition
 from tidemark.settings import Settings
 from tidemark.spark.kafka_source import source_options
 from tidemark.spark.streaming import trigger
+from tidemark.speed.at_least_once import PRODUCER
 from tidemark.speed.exactly_once.marker import Sink, TaskRange
-from tidemark.speed.stream import PRODUCER
 
 SOURCE = TopicPartition(topic="source", topic_id="AAAAAAAAAAAAAAAAAAAAAA", partition=0)
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -37,7 +37,7 @@ from tidemark.spark.streaming import (
     stream_session,
     trigger,
 )
-from tidemark.speed.stream import PRODUCER
+from tidemark.speed.at_least_once import PRODUCER
 from tidemark.speed.stream import figures as batch_figures
 
 LAYER = "departures"

@@ -1,18 +1,19 @@
 """Read a log offset by offset: which records a client gets now is the evidence for holes."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from tidemark.connections.kafka import KafkaConnection
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.kafka.failures import explained, hear, kafka_errors, reporting
 from tidemark.kafka.names import EVIDENCE_GROUP
+from tidemark.kafka.times import timestamp_ms
 
 Ints = npt.NDArray[np.int64]
 # Reading over fewer records than this takes no longer than a seek.
@@ -78,6 +79,17 @@ class LogReader:
         inside = found[:, (found[0] >= span.start) & (found[0] < span.end)]
         return inside[0], inside[1], min(span.end, self._at)
 
+    def messages(self, span: OffsetRange) -> Iterator[list[Message]]:
+        """The records in the span, in offset order and in lists of at most 10,000.
+
+        Raises ServiceError also for a deleted start, and for a log that ends before the span for a minute: a new leader
+        may not know the log's end at first.
+        """
+        self._seek(span.start)
+        while self._at < span.end:
+            yield [message for message in self._messages() if _offset(message) < span.end]
+        self._at = -1  # what was read is not kept for another call
+
     def first_at(self, timestamp_ms: int) -> int | None:
         """The first offset in the log with this timestamp or a later one; transaction markers count too."""
         wanted = [KafkaPartition(self.log.topic, self.log.partition, timestamp_ms)]
@@ -93,28 +105,36 @@ class LogReader:
 
     def _more(self) -> Ints:
         """The next records: a row of offsets and a row of timestamps."""
+        rows = [(_offset(message), timestamp_ms(message)) for message in self._messages()]
+        return np.array(rows, dtype=np.int64).reshape(len(rows), 2).T
+
+    def _messages(self) -> list[Message]:
+        """The next records; none at the log's end."""
         deadline = time.monotonic() + _PATIENCE_S
         while time.monotonic() < deadline:
             first = self._consumer.poll(1)
             if first is None:
                 continue
             # Only what has arrived: with a time-out it would wait for the full number.
-            messages = [first, *self._consumer.consume(_RECORDS_AT_ONCE, timeout=0)]
-            before, rows = self._at, []
-            for message in messages:
-                error, offset = message.error(), message.offset()
+            before, found = self._at, []
+            for message in [first, *self._consumer.consume(_RECORDS_AT_ONCE - 1, timeout=0)]:
+                error = message.error()
                 if error is None:
-                    rows.append((offset, message.timestamp()[1]))
+                    found.append(message)
                 elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # its name in the library
                     self._ended = True
-                    self._at = max(self._at, offset or 0)
+                    self._at = max(self._at, _offset(message))
                 else:
                     raise explained("Kafka could not be read", error, str(self.log))
-            found = np.array(rows, dtype=np.int64).reshape(len(rows), 2).T
-            if rows:
-                self._at = max(self._at, int(found[0, -1]) + 1)
+            if found:
+                self._at = max(self._at, _offset(found[-1]) + 1)
             if self._progress is not None:
                 self._progress(self._at - before)
             return found
         hear(self._consumer)
-        raise explained("Kafka did not answer", f"neither records nor the end within {_PATIENCE_S} s", str(self.log))
+        text = f"neither records nor the end within {_PATIENCE_S} s, at offset {self._at}"
+        raise explained("Kafka did not answer", text, str(self.log))
+
+
+def _offset(message: Message) -> int:
+    return message.offset() or 0

@@ -17,6 +17,7 @@ from tidemark.core.logged_record import LoggedRecord, record_digest
 from tidemark.core.offsets import TopicPartition
 from tidemark.kafka.failures import explained, hear, kafka_errors, reporting
 from tidemark.kafka.names import POSITIONS_GROUP
+from tidemark.kafka.times import timestamp_ms
 from tidemark.kafka.topics import TIMEOUT_S
 
 T = TypeVar("T")
@@ -135,7 +136,7 @@ def records_at(kafka: KafkaConnection, offsets: Mapping[TopicPartition, int]) ->
         log: LoggedRecord(
             log=log,
             offset=offsets[log],
-            timestamp_us=message.timestamp()[1] * 1000,
+            timestamp_us=timestamp_ms(message) * 1000,
             digest=record_digest(message.key(), message.value()),
             leader_epoch=message.leader_epoch(),
         )

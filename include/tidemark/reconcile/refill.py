@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.archive.loss import split_at
 from tidemark.archive.manifests import commit_batch, read_manifests
 from tidemark.archive.rewritten import with_epochs
-from tidemark.archive.write.sink import write_range
+from tidemark.archive.write.sink import Written, write_range
 from tidemark.core.days import micros
 from tidemark.core.errors import ConflictError, IncompleteError
 from tidemark.core.manifest import REFILL as REFILL_WRITER
@@ -24,6 +24,7 @@ from tidemark.logs import log_range
 from tidemark.reconcile.lineage import step_with_lineage
 from tidemark.reconcile.results import PLAN, REFILL, RefilledRange, RefillRange, RefillResult
 from tidemark.run import Run
+from tidemark.spark.client_source import with_any_time
 from tidemark.spark.kafka_source import read_ranges
 from tidemark.spark.records import records
 from tidemark.spark.time_zone import require_same_clocks
@@ -98,8 +99,11 @@ def rounds(wanted: Iterable[RefillRange], chunk: int) -> Iterator[Ranges]:
 def _refill(run: Run, spark: SparkSession, ranges: Ranges, writer: str, batch: int) -> Manifest:
     (topic,) = {log.topic for log in ranges}
     stream = run.stream.model_copy(update={"topic": topic})  # it may be one that the stream read before
-    rows = records(read_ranges(spark, run.settings, ranges), stream)
-    written = write_range(rows, ranges, stream, run.settings, clock_us=_planned_at_us(run))
+
+    def write(source: DataFrame) -> Written:
+        return write_range(records(source, stream), ranges, stream, run.settings, clock_us=_planned_at_us(run))
+
+    written = with_any_time(write, read_ranges(spark, run.settings, ranges), run.settings, lambda: ranges)
     _require_same_logs(run, ranges)  # Spark reads by the topic's name, whichever topic has it
     ends = LogEnds(run.settings.kafka).ask(ranges)
     return commit_batch(

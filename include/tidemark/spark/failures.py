@@ -18,12 +18,15 @@ from tidemark.core.errors import (
 )
 from tidemark.core.manifest import WITHOUT_OBJECT
 from tidemark.core.masking import MASK, masked_cause
+from tidemark.kafka.times import LATEST_MS
 from tidemark.spark.executor_failures import executor_error
 
 _OURS = re.compile(r"tidemark\.core\.errors\.(\w+): (.*)")
 _KAFKAS = re.compile(r"org\.apache\.kafka\.common\.errors\.(\w+)(?:: (.*))?")
 # Spark's text ends with the cause: "… Lost task 0.0 in stage 1.0 (TID 1) (host executor 1): CAUSE".
 _LOST_TASK = re.compile(r"Lost task .*?\(TID \d+\) \(.*?\): (.*)")
+# Spark converts a record's ms to µs before it has a row.
+_TIME_RANGE = re.compile(r"ArithmeticException: long overflow\n(?:\s+at .*\n)*?\s+at .*\.KafkaRecordToRowConverter\.")
 _UNREAD_FILE = re.compile(r"\[FAILED_READ_FILE\b.*?\] Encountered error while reading file (\S+?)\.\s")
 # Causes of such a failure that lie in the file's bytes; others are S3's.
 _DAMAGE = re.compile(r"^(org\.apache\.parquet|shaded\.parquet|com\.github\.luben\.zstd)\.|is not a Parquet file")
@@ -103,6 +106,14 @@ _MEANINGS = (
 )
 
 
+class TimeRangeError(FormatError):
+    """A record's timestamp is later or earlier than Spark's Kafka source can hold.
+
+    The layers read such records by Kafka's client (``client_source``). Correct the producer: it writes another unit
+    than milliseconds.
+    """
+
+
 def task_error(error: Exception, *, where: str, personal: bool, code: Path | None = None) -> TidemarkError:
     """The TidemarkError that a task raised, found in Spark's text; or an explanation of Kafka's or any other error.
 
@@ -116,6 +127,14 @@ def task_error(error: Exception, *, where: str, personal: bool, code: Path | Non
         raised = kind(ours[-1][1].strip())
         assert isinstance(raised, TidemarkError)
         return raised
+    if _TIME_RANGE.search(text):
+        return TimeRangeError(
+            "a record's timestamp does not fit Spark's Kafka source",
+            expected=f"at most {LATEST_MS} ms before or after 1970",
+            found="one further away",
+            where=where,
+            hint="Correct the producer, which writes another unit than milliseconds",
+        )
     if lacking := executor_error(text, where):
         return lacking
     if code is not None and fails_on_a_row(error):

@@ -1,13 +1,15 @@
 """The speed stream: Kafka → the stream's transformation → Kafka, at least once or exactly once.
 
 At-least-once delivery uses Spark's Kafka sink, which repeats records after a failure and cannot set their timestamp.
-Exactly-once delivery uses transactions (``exactly_once.batches``). In both modes, headers carry the coordinates and
-the timestamp of the source record, so that duplicates can be found and records compared with the archive.
+After a record whose timestamp Spark's source can't hold, ``at_least_once`` continues. Exactly-once delivery uses
+transactions (``exactly_once.batches``). In both modes, headers carry the coordinates and the timestamp of the source
+record, so that duplicates can be found and records compared with the archive.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -28,7 +30,8 @@ from tidemark.s3 import ObjectStore
 from tidemark.settings import Settings
 from tidemark.spark.checkpoint import Checkpoint
 from tidemark.spark.failing_record import with_record
-from tidemark.spark.kafka_source import client_options, read_ranges
+from tidemark.spark.failures import TimeRangeError
+from tidemark.spark.kafka_source import read_ranges
 from tidemark.spark.lease import Lease, LeasePoll
 from tidemark.spark.monitor import BatchFigures, Monitor
 from tidemark.spark.process import Transform, classify, code_file, load_transform
@@ -45,6 +48,8 @@ from tidemark.spark.streaming import (
     trigger,
 )
 from tidemark.spark.time_zone import require_same_clocks
+from tidemark.speed.at_least_once import SENT, SinkBatches, sink_options
+from tidemark.speed.batches import DeliveryBatches
 from tidemark.speed.exactly_once.batches import TransactionBatches, sink_of
 from tidemark.speed.exactly_once.marker import ensure_markers
 from tidemark.speed.exactly_once.preconditions import require_exactly_once, require_partitions
@@ -58,19 +63,6 @@ Spans = Mapping[int, Sequence[int]]
 RETENTION = "retention.ms"
 # The smallest limit of a new dead-letter topic: the source's limit counts compressed bytes, but dead letters are not.
 DEAD_LETTER_BYTES = 16 * 1024 * 1024
-
-# Eight times the client's default. With headers in every record, it halves the broker's work.
-BATCH_BYTES = 128 * 1024
-# The client's default.
-BUFFER_BYTES = 32 * 1024 * 1024
-
-PRODUCER = {
-    "kafka.acks": "all",
-    "kafka.enable.idempotence": "true",
-    # After this time the batch fails, and the next start repeats it.
-    "kafka.delivery.timeout.ms": "120000",
-    "kafka.linger.ms": "5",
-}
 
 
 def run_speed(stream: Stream, settings: Settings, *, available_now: bool = False) -> None:
@@ -115,41 +107,59 @@ def _run(spark: SparkSession, stream: Stream, settings: Settings, monitor: Monit
             stream.speed.max_offsets_per_trigger, partitions=len(logs), default=SPEED_OFFSETS
         ),
     )
-    batches: TransactionBatches | None = None
-    if stream.speed.delivery == "exactly_once":
-        batches = TransactionBatches(
-            stream=stream,
-            settings=settings,
-            transform=transform,
-            checkpoint=checkpoint,
-            topic_id=logs[0].topic_id,
-            limits=limits,
-            sink=sink,
-            partitions=len(logs),
-        )
-        writer = source.writeStream.foreachBatch(batches.deliver)
-    else:
-        rows = classify(records(source, stream), stream, transform)
-        sent = output(rows, stream, logs[0].topic_id, record_limits=limits)
-        writer = _spark_sink(sent, stream.speed.dead_letter_topic, settings, limits)
-    query = start_query(
+    own: dict[str, Any] = {
+        "stream": stream,
+        "settings": settings,
+        "transform": transform,
+        "checkpoint": checkpoint,
+        "topic_id": logs[0].topic_id,
+        "limits": limits,
+    }
+    once = stream.speed.delivery == "exactly_once"
+    batches = TransactionBatches(**own, sink=sink, partitions=len(logs)) if once else None
+
+    start = partial(_start, spark, source, url, own, available_now=available_now)
+    query = start(batches)
+    started = {"topic_id": logs[0].topic_id, "query": str(query.id), "delivery": stream.speed.delivery}
+    log_event("started", layer=LAYER, stream=stream.name, **started)
+    monitor.started(str(query.id), starting if position is None else position.start)
+    watch = Watch(stream, settings, logs[0].topic_id, starting)
+    by_client: SinkBatches | None = None
+    try:
+        try:
+            _await(query, batches, watch, monitor, check_lease)
+        except TimeRangeError as error:
+            if once:
+                raise
+            log_event("read by Kafka's client", level="warning", layer=LAYER, stream=stream.name, cause=str(error))
+            by_client = SinkBatches(**own)
+            _await(start(by_client), by_client, watch, monitor, check_lease)
+    except TidemarkError as error:
+        check_lease(now=True)  # another writer is a usual cause
+        cause = next((item.failure for item in (batches, by_client) if item is not None and item.failure), error)
+        if isinstance(cause, TransformError):
+            raise _of_a_record(cause, spark, stream, settings, checkpoint) from error
+        raise watch.diagnosed(cause) from error
+
+
+def _start(
+    spark: SparkSession,
+    source: DataFrame,
+    url: str,
+    own: Mapping[str, Any],
+    batches: DeliveryBatches | None,
+    *,
+    available_now: bool,
+) -> StreamingQuery:
+    """Start the query that delivers the source by ``batches``, or by Spark's sink."""
+    stream: Stream = own["stream"]
+    writer = _spark_sink(source, **own) if batches is None else source.writeStream.foreachBatch(batches.deliver)
+    return start_query(
         spark,
         writer.queryName(f"{stream.name}-{LAYER}")
         .option("checkpointLocation", url)
         .trigger(**trigger(stream.speed.trigger_seconds, available_now=available_now)),
     )
-    started = {"topic_id": logs[0].topic_id, "query": str(query.id), "delivery": stream.speed.delivery}
-    log_event("started", layer=LAYER, stream=stream.name, **started)
-    monitor.started(str(query.id), starting if position is None else position.start)
-    watch = Watch(stream, settings, logs[0].topic_id, starting)
-    try:
-        _await(query, batches, watch, monitor, check_lease)
-    except TidemarkError as error:
-        check_lease(now=True)  # another writer is a usual cause
-        cause = error if batches is None or batches.failure is None else batches.failure
-        if isinstance(cause, TransformError):
-            raise _of_a_record(cause, spark, stream, settings, checkpoint) from error
-        raise watch.diagnosed(cause) from error
 
 
 def _transform(spark: SparkSession, stream: Stream, settings: Settings) -> Transform:
@@ -180,7 +190,7 @@ def _of_a_record(
 
 def _await(
     query: StreamingQuery,
-    batches: TransactionBatches | None,
+    batches: DeliveryBatches | None,
     watch: "Watch",
     monitor: Monitor,
     check_lease: Callable[[], None],
@@ -324,20 +334,19 @@ class Watch:
                 )
 
 
-def _spark_sink(sent: DataFrame, dead_letter_topic: str, settings: Settings, limits: RecordLimits) -> DataStreamWriter:
+def _spark_sink(
+    source: DataFrame,
+    *,
+    stream: Stream,
+    settings: Settings,
+    transform: Transform,
+    topic_id: str,
+    limits: RecordLimits,
+    **_: Any,
+) -> DataStreamWriter:
     """Spark's Kafka sink, for at-least-once delivery."""
-    # The topics' limits decide, not the client's default of 1 MB, nor its buffer of 32 MiB.
-    largest = limits.client_bytes
-    buffer = max(BUFFER_BYTES, 2 * largest)
-    # The client would split a batch above a topic's limit into the same batches again, for ever.
-    batch = min(limits.live, limits.dead_letter, BATCH_BYTES)
-    records = sent.select("topic", "partition", "key", "value", "headers")
-    dead = F.count_if(F.col("topic") == dead_letter_topic)
-    return (
-        records.observe(LAYER, F.count(F.lit(1)).alias("rows"), dead.alias("dead_lettered"))
-        .writeStream.format("kafka")
-        .options(**client_options(settings.speed_kafka))
-        .options(**{"kafka.max.request.size": str(largest), "kafka.batch.size": str(batch)})
-        .options(**{"kafka.buffer.memory": str(buffer)})
-        .options(**PRODUCER)
-    )
+    rows = classify(records(source, stream), stream, transform)
+    sent = output(rows, stream, topic_id, record_limits=limits).select(*SENT)
+    dead = F.count_if(F.col("topic") == stream.speed.dead_letter_topic)
+    observed = sent.observe(LAYER, F.count(F.lit(1)).alias("rows"), dead.alias("dead_lettered"))
+    return observed.writeStream.format("kafka").options(**sink_options(settings, limits))

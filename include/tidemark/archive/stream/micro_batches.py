@@ -19,6 +19,7 @@ from tidemark.definitions.stream import Stream
 from tidemark.kafka.topics import describe_topic
 from tidemark.settings import Settings
 from tidemark.spark.checkpoint import Checkpoint
+from tidemark.spark.client_source import with_any_time
 from tidemark.spark.kafka_source import read_ranges
 from tidemark.spark.kafka_tasks import ranges_read
 from tidemark.spark.lease import Lease
@@ -156,9 +157,13 @@ class Batches:
     def _write(self, frame: DataFrame, batch: int, ranges: RangeOfLog) -> Written:
         if not ranges:
             return Written(files=(), last=())
-        rows = records(frame, self._stream)
         clock_us = self._checkpoint.batch_time_us(batch)
-        return write_range(rows, ranges, self._stream, self._settings, clock_us=clock_us, on_task=self._progress.task)
+
+        def write(source: DataFrame) -> Written:
+            rows, on_task = records(source, self._stream), self._progress.task
+            return write_range(rows, ranges, self._stream, self._settings, clock_us=clock_us, on_task=on_task)
+
+        return with_any_time(write, frame, self._settings, lambda: ranges)
 
     def _report(self, batch: int, lost: RangeOfLog) -> None:
         for log, item in lost.items():

@@ -7,37 +7,29 @@ second driver adds a record twice.
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from threading import Event
-from typing import Any
+from dataclasses import dataclass
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
 from pyspark import TaskContext
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from tidemark.core.codec import decode, encode
-from tidemark.core.errors import ConfigError, ConflictError, ServiceError, TidemarkError
+from tidemark.core.errors import ConfigError, ConflictError
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.definitions.stream import Stream
 from tidemark.kafka.names import delivery_prefix, marker_topic
 from tidemark.kafka.positions import watermarks
 from tidemark.settings import Settings
-from tidemark.spark.checkpoint import Checkpoint
-from tidemark.spark.failures import task_error
+from tidemark.spark.client_source import with_any_time
 from tidemark.spark.kafka_tasks import tasks_read
 from tidemark.spark.large_rows import bounded_batches, join, split
-from tidemark.spark.process import Transform, classify, code_file
-from tidemark.spark.records import records
 from tidemark.spark.same_topic import same_logs
-from tidemark.spark.streaming import stop_requested
 from tidemark.spark.task_input import whole
+from tidemark.speed.batches import BatchCounts, DeliveryBatches
 from tidemark.speed.exactly_once.marker import Sink, TaskRange, ensure_markers
 from tidemark.speed.exactly_once.preconditions import require_partitions
 from tidemark.speed.exactly_once.transactions import Delivered, deliver
 from tidemark.speed.headers import add_coordinates
-from tidemark.speed.output import output
 from tidemark.speed.record_limits import RecordLimits
 from tidemark.speed.topics import TRANSACTION_TIMEOUT_S
 
@@ -65,75 +57,36 @@ def sink_of(stream: Stream, settings: Settings, topic_id: str, limits: RecordLim
 
 
 @dataclass(kw_only=True)
-class TransactionBatches:
-    """The batches of one stream. Spark's thread calls ``deliver``, the main thread ``busy`` and ``with_counts``.
+class TransactionBatches(DeliveryBatches):
+    """Batches for transactions. ``partitions``: the number of source partitions known so far."""
 
-    ``partitions``: the number of source partitions known so far.
-    """
-
-    stream: Stream
-    settings: Settings
-    transform: Transform
-    checkpoint: Checkpoint
-    topic_id: str
-    limits: RecordLimits
     sink: Sink
     partitions: int
-    busy: Event = field(default_factory=Event)
-    failure: TidemarkError | None = None
-    _done: dict[int, tuple[Delivered, ...]] = field(default_factory=dict)
     _initial: dict[int, int] | None = None
 
-    def deliver(self, frame: DataFrame, batch: int) -> None:
-        """For ``foreachBatch``."""
-        self.busy.set()
-        try:
-            if stop_requested():
-                # A return would let Spark commit a batch that is not delivered.
-                raise ServiceError("the stream is stopping", where=f"batch {batch}")
-            self._done[batch] = self._deliver(frame, batch)
-        except TidemarkError as error:
-            self.failure = error
-            raise
-        finally:
-            self.busy.clear()
-
-    def with_counts(self, progress: Mapping[str, Any], layer: str) -> dict[str, Any]:
-        """Spark's progress of a batch with its counts, in the form of an at-least-once query's progress.
-
-        Rows that an earlier attempt delivered count as read only.
-        """
-        done = self._done.pop(progress["batchId"], ())
-        dead = sum(item.dead for item in done)
-        written = dead + sum(item.good for item in done)
-        rows = written + sum(item.skipped for item in done)
-        metrics = {layer: {"rows": written, "dead_lettered": dead}}
-        return {**progress, "numInputRows": rows, "observedMetrics": metrics}
-
-    def _deliver(self, frame: DataFrame, batch: int) -> tuple[Delivered, ...]:
+    def _deliver(self, frame: DataFrame, batch: int) -> BatchCounts:
         logs = self._logs()
         planned = self.checkpoint.ranges(batch)
         tasks = _one_log_each(frame)
         _require_own(planned, dict(tasks), f"{self.checkpoint.prefix}offsets/{batch}")
-        spans = {
-            log.partition: self._span(log, planned[log.partition], batch) for log in logs if log.partition in planned
-        }
-        if spans.keys() != planned.keys():
-            raise ConflictError(
-                "a batch has partitions that the topic does not have",
-                expected=f"partitions {sorted(log.partition for log in logs)}",
-                found=f"partitions {sorted(planned)}",
-                where=self.stream.topic,
-            )
-        rows = classify(records(frame, self.stream), self.stream, self.transform)
-        sent = output(rows, self.stream, self.topic_id, record_limits=self.limits, with_coordinates=False)
-        done = self._run(sent, [spans[partition] for partition, _ in tasks])
+        spans = {log.partition: self._span(log, item, batch) for log, item in self._of_logs(planned, logs).items()}
+        own = [spans[partition] for partition, _ in tasks]
+        done = with_any_time(
+            lambda source: self._run(source, own),
+            frame,
+            self.settings,
+            lambda: {span.log: OffsetRange(start=span.start, end=span.until) for span in own},
+            skip_deleted=True,
+        )
         # A range that retention deleted completely has no task. Its marker moves too, to fit the next batch.
         deleted = [spans[partition] for partition in sorted(planned.keys() - dict(tasks).keys())]
         self._require_deleted(deleted)
         done += tuple(deliver((), span, self.sink) for span in deleted)
         self._logs()  # Spark must not commit the batch if the topic was recreated meanwhile
-        return done
+        dead, good = sum(item.dead for item in done), sum(item.good for item in done)
+        # Rows that an earlier attempt delivered count as read only.
+        read = dead + good + sum(item.skipped for item in done)
+        return BatchCounts(read=read, written=dead + good, dead=dead)
 
     def _require_deleted(self, spans: list[TaskRange]) -> None:
         """Nothing may be read of a range only if its log starts after it now."""
@@ -146,15 +99,10 @@ class TransactionBatches:
                     where=str(span.log),
                 )
 
-    def _run(self, sent: DataFrame, spans: list[TaskRange]) -> tuple[Delivered, ...]:
-        try:
-            with bounded_batches(sent.sparkSession):
-                return receipts(split(sent).mapInArrow(_task(tuple(spans), self.sink, self.stream), RECEIPT))
-        except (PySparkException, Py4JJavaError) as error:
-            code = code_file(self.stream, self.settings.streams_dir)
-            raise task_error(
-                error, where=f"speed stream {self.stream.name}", personal=self.stream.has_personal, code=code
-            ) from error
+    def _run(self, source: DataFrame, spans: list[TaskRange]) -> tuple[Delivered, ...]:
+        sent = self._sent(source, with_coordinates=False)
+        with self._explained(), bounded_batches(sent.sparkSession):
+            return receipts(split(sent).mapInArrow(_task(tuple(spans), self.sink, self.stream), RECEIPT))
 
     def _span(self, log: TopicPartition, planned: OffsetRange, batch: int) -> TaskRange:
         """The task's range. It is the log's first one as long as the log's position never moved."""
