@@ -25,14 +25,15 @@ TIMEOUT_S = 1800
 def disagreements(stack: LocalStack, stream: Stream, verdict: Verdict, spark: SparkSession | None = None) -> list[str]:
     """Archive the source and compare as ``tidemark delivery`` does. Return each count that differs from the oracle's.
 
-    In that session, or by an application and the command.
+    In that session, or by an application and the command. The audited days are those of the soak, without the hostile
+    records.
     """
     now = datetime.now(UTC)
     days = tuple(f"{now + timedelta(days=days):%Y-%m-%d}" for days in (-1, 1))
     counts = _by_commands(stack, stream, *days) if spark is None else _in_session(spark, stack, stream, *days)
     wanted = {
-        "archived": verdict.expected,
-        "duplicated": verdict.duplicates,
+        "archived": verdict.expected - verdict.hostile,
+        "duplicated": verdict.duplicates - verdict.hostile_duplicates,
         "missing": len(verdict.missing),
         "unexpected": len(verdict.unexpected) + len(verdict.wrong),
     }

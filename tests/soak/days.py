@@ -3,7 +3,7 @@
 Days pass, some of them empty, some records come days late, and runs reconcile finished days. Meanwhile an attempt is
 killed in any step or between its two tables, the archive stream is killed or missing, the S3 server fails, two runs
 reconcile the same days, a day is rolled back to its first version and forward again, maintenance compacts the archive,
-or a producer's clock is ten minutes fast, a year ahead, or at the epoch.
+or a producer's clock is ten minutes fast, a year ahead, at the epoch, or in nanoseconds.
 
 Streams beside it have faults of their own (``side_faults``): a log is truncated and grows again, a topic is recreated,
 the archive's checkpoint is lost, a key that decides days changes between two copies of the same offsets, a transaction

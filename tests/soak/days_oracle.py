@@ -23,8 +23,9 @@ DAY_RECORDS = 8_000
 DAY_MS = 86_400_000
 QUIET = 4
 CLOCKS = 10**9
-WRONG_CLOCKS = ("right", "ten minutes fast", "a year ahead", "at the epoch")
+WRONG_CLOCKS = ("right", "ten minutes fast", "a year ahead", "at the epoch", "in nanoseconds")
 FIRST_DAY = date(2013, 1, 1)
+LAST_DAY = date(9999, 12, 30)  # of all later records
 EPOCH = date(1970, 1, 1)
 PAIR = "CASE WHEN n % 50 = 9 THEN n - 2 WHEN n % 50 = 23 THEN n - 10 ELSE n END"
 _ROLLBACK = re.compile(r"rollback-(\d{4}-\d\d-\d\d)-\d+-to-(\d+)")
@@ -39,7 +40,7 @@ def moment_ms(n: int) -> int:
     """The timestamp of the n-th record by its producer's clock, in ms since the epoch."""
     clock, n = divmod(n, CLOCKS)
     right = _right_ms(n)
-    return (right, right + 600_000, right + 365 * DAY_MS, 1 + n % 1_000)[clock]
+    return (right, right + 600_000, right + 365 * DAY_MS, 1 + n % 1_000, right * 1_000_000)[clock]
 
 
 def twins(n: int, clock: int) -> range:
@@ -59,7 +60,7 @@ def _right_ms(n: int) -> int:
 
 
 def day_of(n: int) -> date:
-    return datetime.fromtimestamp(moment_ms(n) / 1000, UTC).date()
+    return LAST_DAY if n >= 4 * CLOCKS else datetime.fromtimestamp(moment_ms(n) / 1000, UTC).date()
 
 
 def original(n: int) -> int:

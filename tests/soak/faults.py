@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import psutil
 
+from tests.soak.feed import HOSTILE
 from tests.soak.world import World, members, signal_all
 
 DEADLINE_S = 300
@@ -26,6 +27,7 @@ BOTH = (
     "checkpoint restored",
     "broker stopped",
     "broker killed",
+    "hostile records",
 )
 FAULTS = {"at_least_once": BOTH, "exactly_once": (*BOTH, "open transaction")}
 
@@ -209,6 +211,16 @@ def _open_transaction(world: World, fault: Fault) -> str:
     return f"partition {partition}"
 
 
+def _hostile(world: World, _fault: Fault) -> str:
+    """Records at the limits of each field, alone and in pairs, come between the others."""
+    before = world.feeder.hostile
+    world.feeder.burst_of_hostile()
+    world.until(lambda: world.feeder.hostile >= before + len(HOSTILE), "they are acknowledged")
+    batches, app = len(world.up().events("batch")), world.up()
+    world.until(lambda: len(world.up().events("batch")) > (batches if world.app is app else 0), "a batch")
+    return f"{len(HOSTILE)} of them"
+
+
 _OTHER_PRODUCER = """\
 import os, signal, sys
 from confluent_kafka import Producer
@@ -241,4 +253,5 @@ _STRIKES: dict[str, Callable[[World, Fault], str]] = {
     "broker stopped": _broker(lambda world: world.kafka.stop()),
     "broker killed": _broker(lambda world: world.kafka.kill()),
     "open transaction": _open_transaction,
+    "hostile records": _hostile,
 }

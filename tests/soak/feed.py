@@ -1,5 +1,9 @@
-"""An endless feed: some records at a time, bursts on demand, aborted transactions; keeps what Kafka acknowledged."""
+"""An endless feed: some records at a time, bursts on demand, aborted transactions; keeps what Kafka acknowledged.
 
+Records have numbers. Those at their limits (``tests.hostile``), which come on demand, have negative ones.
+"""
+
+import json
 import time
 from collections.abc import Callable, Iterable
 from queue import Empty, SimpleQueue
@@ -9,24 +13,39 @@ from typing import Any, Self
 
 from confluent_kafka import KafkaException, Producer
 
+from tests.hostile import HostileRecord, hostile_records
+
 PAUSE_S = 0.02
 TRICKLE = 4  # records per pause
 ABORTED_VALUE = b'{"n":-1}'
+# Of a topic with records of all times.
+ANY_TIME = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
+HOSTILE = {-1 - number: record for number, record in enumerate(hostile_records())}
 
 
 def key_of(n: int) -> bytes | None:
+    if n < 0:
+        return HOSTILE[n].key
     return None if n % 7 == 0 else b"key %d" % (n % 50)
 
 
-def value_of(n: int, moment_ms: int | None = None) -> bytes:
+def value_of(n: int, moment_ms: int | None = None) -> bytes | None:
     """One in seventeen is not JSON, but still has its number. The time, if there is one, is the field ``t``."""
+    if n < 0:
+        return HOSTILE[n].value
     if not is_good(n):
         return b"{broken %d" % n
     return b'{"n":%d}' % n if moment_ms is None else b'{"n":%d,"t":%d}' % (n, moment_ms)
 
 
+def delivered_value_of(n: int) -> bytes | None:
+    """The value in an output topic: the columns of a good record, the bytes of a dead letter."""
+    value = value_of(n)
+    return b'{"n":%d}' % json.loads(value or b"")["n"] if is_good(n) else value
+
+
 def is_good(n: int) -> bool:
-    return n % 17 != 0
+    return HOSTILE[n].good if n < 0 else n % 17 != 0
 
 
 class Feeder:
@@ -49,7 +68,8 @@ class Feeder:
         aborting: bool = True,
     ) -> None:
         self.acknowledged: dict[tuple[int, int], int] = {}  # (partition, offset) of the source to the record's number
-        self.in_order = 0  # acknowledged records without the twins
+        self.in_order = 0  # acknowledged records without the twins and the hostile ones
+        self.hostile = 0  # acknowledged hostile records
         self._bootstrap, self._topic, self._partitions, self._moment_ms = bootstrap, topic, partitions, moment_ms
         self._twins = twins
         self._trickle, self._aborts = trickle, aborting
@@ -87,12 +107,19 @@ class Feeder:
         """Send that many records at once, and the twins that the clock gives them."""
         self._wanted.put((records, clock))
 
+    def burst_of_hostile(self) -> None:
+        """Send each record of ``HOSTILE``."""
+        self._wanted.put((0, 0))
+
     def _run(self) -> None:
         try:
             while not self._stop.wait(PAUSE_S):
                 try:
                     records, clock = self._wanted.get_nowait()
-                    if self._aborts:
+                    if not records:
+                        for n, record in HOSTILE.items():
+                            self._send(n, record, in_order=False)
+                    elif self._aborts:
                         self._abort_some()
                 except Empty:
                     records, clock = self._trickle, 0
@@ -104,15 +131,16 @@ class Feeder:
         except BaseException as error:  # noqa: BLE001  # raised where the feeder ends
             self._failure = error
 
-    def _send(self, n: int, *, in_order: bool = True) -> None:
+    def _send(self, n: int, hostile: HostileRecord | None = None, *, in_order: bool = True) -> None:
         def delivered(error: Any, message: Any) -> None:
             if error is None:
                 self.acknowledged[message.partition(), message.offset()] = n
                 self.in_order += in_order
+                self.hostile += n < 0
             else:
                 self._failure = KafkaException(error)
 
-        moment = None if self._moment_ms is None else self._moment_ms(n)
+        moment = None if self._moment_ms is None or hostile else self._moment_ms(n)
         while True:
             try:
                 self._producer.produce(
@@ -121,7 +149,8 @@ class Feeder:
                     key_of(n),
                     n % self._partitions,
                     on_delivery=delivered,
-                    timestamp=moment or 0,  # 0 is the present time
+                    timestamp=hostile.timestamp_ms if hostile else moment or 0,  # 0 is the present time
+                    headers=list(hostile.headers) if hostile else [],
                 )
                 break
             except BufferError:  # the broker is unavailable

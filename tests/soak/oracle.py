@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from tests.soak.feed import is_good, key_of, value_of
+from tests.soak.feed import delivered_value_of, is_good, key_of
 
 TIMEOUT_S = 120
 EXAMPLES = 5
@@ -18,12 +18,18 @@ Position = tuple[int, int]
 
 @dataclass(kw_only=True)
 class Verdict:
-    """``delivered`` counts records; the other fields list wrong records by kind."""
+    """``delivered`` counts records; the lists have wrong records by kind.
+
+    ``hostile`` counts the acknowledged records whose timestamps are not of the time of the soak, and
+    ``hostile_duplicates`` their duplicates.
+    """
 
     expected: int
     delivered: int
     rolled_back: int
     duplicates: int
+    hostile: int
+    hostile_duplicates: int
     missing: list[Position] = field(default_factory=list)
     unexpected: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
@@ -63,7 +69,7 @@ def judge(
             continue
         counts[source] += 1
         n = produced[source]
-        value, topic = (value_of(n), live if is_good(n) else dead)
+        value, topic = (delivered_value_of(n), live if is_good(n) else dead)
         if (message.topic(), message.key(), message.value()) != (topic, key_of(n), value):
             wrong.append(f"{place}: {message.key()!r} {message.value()!r} of {source}, record {n}")
         if ("tidemark.reason" in headers) == is_good(n):
@@ -78,6 +84,8 @@ def judge(
         delivered=visible,
         rolled_back=everything - visible,
         duplicates=sum(copies - 1 for copies in counts.values()),
+        hostile=sum(n < 0 for n in produced.values()),
+        hostile_duplicates=sum(copies - 1 for source, copies in counts.items() if produced[source] < 0),
         missing=sorted(produced.keys() - counts.keys()),
         unexpected=unexpected,
         wrong=wrong,

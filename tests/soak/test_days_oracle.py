@@ -19,6 +19,7 @@ from tests.soak.days_oracle import (
     RunRequest,
     Snapshot,
     contiguous,
+    day_of,
     ends_of,
     is_published,
     moment_ms,
@@ -118,8 +119,10 @@ def test_a_day_that_ends_at_a_record_of_a_wrong_clock_is_reported(clock: int) ->
 def test_twins_have_the_times_of_their_clocks() -> None:
     assert [n % CLOCKS for n in twins(200, 3)] == list(range(200, 250))
     assert not twins(201, 1)
-    fast, ahead, epoch = (moment_ms(clock * CLOCKS + 200) for clock in (1, 2, 3))
+    fast, ahead, epoch, fine = (moment_ms(clock * CLOCKS + 200) for clock in (1, 2, 3, 4))
     assert (fast - moment_ms(200), ahead - moment_ms(200), epoch) == (600_000, 365 * 86_400_000, 201)
+    assert fine == moment_ms(200) * 1_000_000
+    assert day_of(4 * CLOCKS + 200) == date(9999, 12, 30)
 
 
 def _aside() -> list[int]:
