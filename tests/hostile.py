@@ -87,5 +87,5 @@ def hostile_records() -> Iterator[HostileRecord]:
         yield from (replace(usual, **changes) for changes in limits)  # type: ignore[arg-type]  # fields by name
     for first, second in combinations(_LIMITS.values(), 2):
         for one in first:
-            yield from (replace(usual, **one, **other) for other in second)  # type: ignore[arg-type]
+            yield from (replace(usual, **one, **other) for other in second)  # type: ignore[arg-type]  # as above
     yield usual

@@ -111,7 +111,7 @@ def test_a_task_knows_whether_its_rows_are_complete(spark: SparkSession, tmp_pat
                 frame.mapInArrow(read, "id long").collect()
         else:
             assert [row.id for row in frame.mapInArrow(read, "id long").collect()] == [10_000]
-    wait_until(seen.exists, "the task's Python process has ended", 60)
+    wait_until(lambda: seen.exists() and bool(seen.read_text()), "the task's Python process has written", 60)
     assert seen.read_text().startswith("8000 rows: a task's rows ended early" if fails else "10000 rows")
 
 
