@@ -30,7 +30,8 @@ Ends = Mapping[TopicPartition, LogEnd]
 HINT = (
     "An unclean leader election or a lost disk truncated the log, and new records took its offsets. The archived"
     " records stay as they are. Find the cause. Then set archive.on_rewrite to continue: the archive continues after"
-    " them, without the new records at these offsets"
+    " them, without the new records at these offsets. Of a topic that was compacted before, compaction may have removed"
+    " the record: set its cleanup.policy to compact,delete"
 )
 
 TRUNCATED_HINT = (

@@ -194,6 +194,6 @@ def _differences(
             "the archive has rows that Kafka has no record of",
             subtract(own.without(kafka), [*below, *above]),
             expected="records in Kafka, whose log reaches over them",
-            found="none",
+            found="none, and the topic's cleanup.policy does not name compact",
             log=log,
         )
