@@ -126,6 +126,16 @@ GUARDS = (
         ),
     ),
     Guard(
+        name="submitted-master",
+        promise="An application that spark-submit starts on a local master is a local one.",
+        path="include/tidemark/spark/java.py",
+        old="    SparkContext._ensure_initialized()\n",
+        new="",
+        tests=(
+            "tests/spark/test_session.py::test_a_local_session_listens_on_this_machine_only_and_uses_the_settings_keys",
+        ),
+    ),
+    Guard(
         name="no-inherited-session",
         promise="An inherited session token is not sent with the configured keys.",
         path="include/tidemark/spark/s3_conf.py",

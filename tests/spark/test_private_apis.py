@@ -46,7 +46,8 @@ def users(pattern: str) -> set[str]:
 
 
 def test_pysparks_bridge_to_java_works_with_the_proven_version(spark: SparkSession) -> None:
-    require_proven(java, spark.version, "_jvm, _jsparkSession and _jdf in PySpark's sources")
+    require_proven(java, spark.version, "_jvm, _jsparkSession, _jdf and _ensure_initialized in PySpark's sources")
+    assert java.submitted_conf().get("spark.master") == spark.sparkContext.master
     assert java.jvm(spark).java.lang.Integer.parseInt("7") == 7
     assert java.java_session(spark).version() == spark.version
     assert java.java_frame(spark.range(3)).count() == 3

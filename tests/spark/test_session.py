@@ -17,6 +17,7 @@ from tidemark.connections.spark import SparkSizes
 from tidemark.core.errors import ServiceError
 from tidemark.installation import PROJECT
 from tidemark.settings import Settings
+from tidemark.spark.conf import jars, submit_environment
 from tidemark.spark.session import DAEMON, shuffles_for, spark_session
 from tidemark.spark.streaming import start_query
 from tidemark.stack.local import LocalStack
@@ -104,13 +105,16 @@ java = jvm(session)
 chain = java.software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider.builder().build()
 environment = java.software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider.create()
 keys = [item.resolveCredentials() for item in (chain, environment)]
-processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
+own = psutil.Process()
+processes = [own, *own.children(recursive=True), *(item for item in own.parents() if item.name() == "java")]
 print(json.dumps({
     "addresses": sorted({
         connection.laddr.ip.removeprefix("::ffff:") for process in processes
         for connection in process.net_connections(kind="tcp") if connection.status == psutil.CONN_LISTEN
     }),
     "host": session.conf.get("spark.driver.host"),
+    "daemon": session.conf.get("spark.python.daemon.module"),
+    "java": any(item.name() == "java" for item in processes),
     "keys": [[key.getClass().getSimpleName(), key.accessKeyId() == os.environ["AWS_ACCESS_KEY_ID"]] for key in keys],
 }))
 session.stop()
@@ -118,19 +122,35 @@ session.stop()
 
 
 @pytest.mark.conformance(61)
-def test_a_local_session_listens_on_this_machine_only_and_uses_the_settings_keys(stack: LocalStack) -> None:
+@pytest.mark.parametrize("submitted", [False, True], ids=["python", "spark-submit"])
+def test_a_local_session_listens_on_this_machine_only_and_uses_the_settings_keys(
+    stack: LocalStack, settings: Settings, tmp_path: Path, *, submitted: bool
+) -> None:
     outside = {key: value for key, value in {**os.environ, **stack.env}.items() if key != "SPARK_LOCAL_IP"}
+    program = tmp_path / "listening.py"
+    program.write_text(LISTENING)
+    outside |= {"AWS_SESSION_TOKEN": "of-another-login", "AWS_ACCESS_KEY_ID": "of-another-login"}
+    start = [sys.executable]
+    if submitted:  # its master is spark-submit's, whatever the settings name
+        outside |= {**submit_environment(settings), "TIDEMARK_SPARK_MASTER": "spark://elsewhere:7077"}
+        start = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local[1]", "--jars", jars(settings)]
     found = subprocess.run(
-        [sys.executable, "-c", LISTENING],
+        [*start, str(program)],
         cwd=PROJECT,
-        env={**outside, "AWS_SESSION_TOKEN": "of-another-login", "AWS_ACCESS_KEY_ID": "of-another-login"},
+        env=outside,
         capture_output=True,
         text=True,
         timeout=300,
         check=True,
     )
-    result = json.loads(found.stdout.splitlines()[-1])
-    assert result == {"addresses": ["127.0.0.1"], "host": "localhost", "keys": [["AwsBasicCredentials", True]] * 2}
+    assert json.loads(found.stdout.splitlines()[-1]) == {
+        "addresses": ["127.0.0.1"],
+        "host": "localhost",
+        "daemon": DAEMON,
+        "java": True,
+        "keys": [["AwsBasicCredentials", True]] * 2,
+    }
+    assert "in the clear" not in found.stderr
 
 
 def parents(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

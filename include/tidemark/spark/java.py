@@ -6,6 +6,7 @@ version changes, and names what to check.
 
 from typing import Any
 
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import DateTimeException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -27,6 +28,15 @@ def java_session(spark: SparkSession) -> Any:
 def hadoop_conf(spark: SparkSession) -> Any:
     """Hadoop's ``Configuration``, which the session's readers and writers copy."""
     return spark.sparkContext._jsc.hadoopConfiguration()
+
+
+def submitted_conf() -> SparkConf:
+    """What spark-submit, which started this process, was given: master, deploy mode and every property.
+
+    Before Python is connected to the JVM, PySpark's ``SparkConf`` is empty.
+    """
+    SparkContext._ensure_initialized()
+    return SparkConf()
 
 
 def set_log_level(spark: SparkSession, level: str) -> None:

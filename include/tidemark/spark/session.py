@@ -11,7 +11,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from py4j.protocol import Py4JNetworkError
-from pyspark import SparkConf
 from pyspark.errors import PySparkRuntimeError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
@@ -32,7 +31,7 @@ from tidemark.spark.conf import (
     spark_home,
     submit_environment,
 )
-from tidemark.spark.java import hadoop_conf, jvm
+from tidemark.spark.java import hadoop_conf, jvm, submitted_conf
 from tidemark.spark.packed import PACKAGE, packed
 from tidemark.spark.s3_conf import require_usable, s3a_keys
 from tidemark.spark.trust import java_trust
@@ -171,9 +170,9 @@ def spark_session(
     sizes = settings.spark_sizes(layer, stream)
     os.environ.update(submit_environment(settings, sizes))
     try:
-        if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has set them
-            given = SparkConf()
-            settings = settings.model_copy(update={"spark_master": given.get("spark.master", "")})
+        if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has set them, in the JVM that it started
+            given = submitted_conf()
+            settings = settings.model_copy(update={"spark_master": given.get("spark.master")})
             _warn_of_open_files(given.get("spark.submit.deployMode", "client"))
             own = {}
         else:
