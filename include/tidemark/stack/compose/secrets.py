@@ -160,12 +160,16 @@ jwt_secret = {found.airflow["jwt_secret"]}
 
 
 def _spark(found: ComposeSecrets) -> str:
-    """Spark's own security: for master, workers and every application."""
+    """Spark's own security, for master, workers and every application, and where the master keeps what it knows."""
     return f"""\
-spark.authenticate               true
-spark.authenticate.secret        {found.spark}
-spark.network.crypto.enabled     true
-spark.io.encryption.enabled      true
+spark.authenticate                       true
+spark.authenticate.secret                {found.spark}
+spark.network.crypto.enabled             true
+spark.network.crypto.authEngineVersion   2
+spark.network.crypto.saslFallback        false
+spark.io.encryption.enabled              true
+spark.deploy.recoveryMode                FILESYSTEM
+spark.deploy.recoveryDirectory           /work/recovery
 """
 
 
