@@ -27,6 +27,7 @@ COPY requirements.in requirements.txt pyproject.toml ./
 COPY scripts/setup_python.py scripts/setup_packages.py scripts/
 # Of the project's own code only the version: the rest comes later, so that a change of it does not repeat the downloads.
 COPY include/tidemark/__init__.py include/tidemark/
+COPY include/tidemark_verify.py include/
 RUN touch README.md \
     && python3 scripts/setup_python.py spark \
     && python3 -m compileall -q .venv \
@@ -66,10 +67,12 @@ FROM python AS spark
 COPY --from=build /tidemark/.venv .venv
 COPY --from=build /tidemark/.tidemark/jars/spark .tidemark/jars/spark
 COPY scripts/compose_check.py scripts/
+COPY compose/spark.sh compose/
 COPY include include
 COPY spark_apps spark_apps
 ARG UID=1000
 RUN useradd --uid ${UID} --create-home tidemark && install -d -o tidemark /work
+ENTRYPOINT ["/tidemark/compose/spark.sh"]
 USER tidemark
 
 # Airflow's services. Its tasks are Spark's drivers.
@@ -77,10 +80,12 @@ FROM python AS airflow
 COPY --from=build-airflow /tidemark/.venv .venv
 COPY --from=build /tidemark/.tidemark/jars/spark .tidemark/jars/spark
 COPY scripts/compose_check.py scripts/
+COPY compose/spark.sh compose/
 COPY include include
 COPY spark_apps spark_apps
 COPY dags dags
 COPY plugins plugins
 ARG UID=1000
 RUN useradd --uid ${UID} --create-home tidemark && install -d -o tidemark /airflow
+ENTRYPOINT ["/tidemark/compose/spark.sh"]
 USER tidemark

@@ -1,8 +1,13 @@
 """docker-compose.yaml without Docker: what each service must have, and what 'make secrets' writes for it."""
 
 import json
+import os
 import re
+import shlex
+import shutil
 import stat
+import subprocess
+import sys
 import tomllib
 from configparser import ConfigParser
 from pathlib import Path
@@ -14,6 +19,8 @@ from cryptography import x509
 from dotenv import dotenv_values
 
 import compose_check
+from tests.deploy.test_contents import accept
+from tests.pages import blocks
 from tidemark.installation import PROJECT
 from tidemark.settings import resolve
 from tidemark.stack.compose.secrets import write_secrets
@@ -85,8 +92,50 @@ def test_the_images_have_a_user_of_their_own_and_every_file_that_they_copy() -> 
             assert (PROJECT / source).exists()
             assert source.split("/")[0] in allowed
     assert set(re.findall(r"--from=(\S+)", DOCKERFILE)) <= set(found)
+    for name in ("spark", "airflow"):
+        assert '\nENTRYPOINT ["/tidemark/compose/spark.sh"]\n' in found[name]
     for script in re.findall(r"scripts/\w+\.py|compose/[\w.]+", json.dumps(SERVICES)):
         assert (PROJECT / script).exists() or (PROJECT / script).is_dir()
+
+
+def test_the_images_package_is_made_of_the_files_that_its_stage_has_copied(tmp_path: Path) -> None:
+    before, installation, _ = stages()["build"].partition("setup_python.py spark")
+    assert installation
+    for line in re.findall(r"(?m)^COPY (.+)$", before):
+        *sources, target = line.split()
+        (tmp_path / target).mkdir(parents=True, exist_ok=True)
+        for source in sources:
+            shutil.copy(PROJECT / source, tmp_path / target)
+    (tmp_path / "README.md").touch()
+    make = "from hatchling.build import build_editable; print(build_editable('.'))"
+    made = subprocess.run(
+        [sys.executable, "-c", make], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert made.stdout.endswith(".whl\n"), made.stderr
+
+
+@pytest.mark.parametrize("command", [["sh", "-c", "umask; echo $SPARK_HOME"], ["driver"]], ids=["any", "driver"])
+def test_the_entry_point_runs_any_command_and_a_driver_that_kubernetes_starts(
+    command: list[str], tmp_path: Path
+) -> None:
+    seen = tmp_path / "spark-submit"
+    seen.write_text('#!/bin/sh\numask\nprintf "%s\\n" "$@"\n', encoding="utf-8")
+    seen.chmod(0o755)
+    given = ["--properties-file", "/opt/spark/conf/spark.properties", "local:///tidemark/spark_apps/audit.py", "a b"]
+    done = subprocess.run(
+        [PROJECT / "compose" / "spark.sh", *command, *(given if command == ["driver"] else [])],
+        env={
+            "PATH": f"{tmp_path}:{os.environ['PATH']}",
+            "SPARK_HOME": "/home",
+            "SPARK_DRIVER_BIND_ADDRESS": "10.0.0.9",
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    expected = ["--deploy-mode", "client", "--conf", "spark.driver.bindAddress=10.0.0.9", *given]
+    assert done.stdout.splitlines() == ["0077", *(expected if command == ["driver"] else ["/home"])]
 
 
 @by_service
@@ -179,7 +228,15 @@ def test_a_servers_certificate_has_the_name_that_clients_use(host: str, written:
 def test_spark_and_airflow_get_secrets_that_no_other_file_shows(written: Path) -> None:
     folder = written / "secrets"
     spark = dict(line.split() for line in (folder / "spark-defaults.conf").read_text().splitlines())
-    assert spark["spark.authenticate"] == spark["spark.network.crypto.enabled"] == "true"
+    page = blocks(PROJECT / "docs" / "how-to" / "use-a-spark-cluster.md")
+    (advised,) = (block.text for block in page if "spark.deploy.recoveryMode" in block.text)
+    same = dict(line.split() for line in advised.splitlines())
+    own_values = {"spark.authenticate.secret", "spark.deploy.recoveryDirectory"}
+    assert {key: spark.get(key) for key in same.keys() - own_values} == {
+        key: same[key] for key in same.keys() - own_values
+    }
+    (volume,) = SERVICES["spark-master"]["volumes"]
+    assert spark["spark.deploy.recoveryDirectory"].startswith(f"{volume.partition(':')[2]}/")
     for name, service in SERVICES.items():
         if "SPARK_CONF_DIR" in service.get("environment", {}) and name not in ("setup", "airflow-api"):
             assert mounts(service)["spark/spark-defaults.conf"] == "spark-defaults"
@@ -189,6 +246,27 @@ def test_spark_and_airflow_get_secrets_that_no_other_file_shows(written: Path) -
     known = json.loads((folder / "secrets.json").read_text())
     assert spark["spark.authenticate.secret"] == known["spark"]
     assert json.loads((folder / "airflow-users.json").read_text()) == {"admin": known["airflow"]["password"]}
+
+
+PAGE = PROJECT / "docs" / "how-to" / "deploy-with-compose.md"
+COMMANDS = [shlex.split(line) for block in blocks(PAGE) if block.language == "sh" for line in block.text.splitlines()]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_command_of_the_page_names_a_service_and_is_accepted(
+    command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``make compose-test`` runs them all, in a project of its own; only the images it makes one by one."""
+    match command:
+        case ["make", "secrets"] | ["docker", "compose", "build"] | ["docker", "compose", "up", "--wait"]:
+            pass
+        case ["docker", "compose", "run", "--rm", service, "tidemark", *arguments]:
+            assert SERVICES[service]["profiles"] == [service]
+            accept(["tidemark", *arguments], monkeypatch)
+        case ["docker", "compose", "run", "--rm", "tools", "python", "-m", "tidemark.demo.deployment", "send"]:
+            pass
+        case _:
+            pytest.fail("no test runs this command")
 
 
 def test_prometheus_and_grafana_load_the_rules_and_the_dashboard() -> None:

@@ -4,7 +4,7 @@ import json
 import re
 import subprocess
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -27,11 +27,15 @@ class Call:
 
 @dataclass
 class Cluster:
-    """Objects and calls. ``paths`` has the real path of each path in a pod, ``environment`` the image's variables."""
+    """Objects and calls. ``paths`` has the real path of each path in a pod.
+
+    ``environment`` are the image's variables, ``entry_point`` is its command.
+    """
 
     folder: Path
     paths: Mapping[str, Path]
     environment: Mapping[str, str]
+    entry_point: Sequence[str]
     calls: list[Call] = field(default_factory=list)
     objects: dict[tuple[str, str], Any] = field(default_factory=dict)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -71,7 +75,7 @@ class Cluster:
         variables = {item["name"]: self._value(item, name) for item in container["env"]}
         with (self.folder / f"{name}.log").open("wb") as log:
             return subprocess.Popen(
-                [self._real(word) for word in (*container["command"], *container["args"])],
+                [self._real(word) for word in (*container.get("command", self.entry_point), *container["args"])],
                 env={**self.environment, **variables},
                 cwd=scratch,
                 stdout=log,

@@ -1,4 +1,4 @@
-"""Spark's driver with the chart's properties: the pods that it asks for, and a job in the executors' real command."""
+"""Spark's driver with the chart's properties: the pods that it asks for, and a job through the image's entry point."""
 
 import json
 import os
@@ -16,6 +16,7 @@ from tests.deploy.chart import Document, documents, named, pods, selects
 from tests.deploy.kubernetes_api import Call, Cluster, serve
 from tests.deploy.test_documents import VERSIONS
 from tidemark.installation import PROJECT
+from tidemark.spark.conf import spark_home
 
 pytestmark = pytest.mark.services
 
@@ -71,9 +72,12 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
         data["spark-defaults.conf"] = data["spark-defaults.conf"].replace(before, after)
     for name, text in data.items():
         (paths["/etc/tidemark/spark"] / name).write_text(text, encoding="utf-8")
-    image = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    image = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "SPARK_HOME": str(spark_home())}
     cluster = Cluster(
-        folder=folder, paths={**paths, "/opt/spark/conf": folder, "/scratch": folder / "scratch"}, environment=image
+        folder=folder,
+        paths={**paths, "/opt/spark/conf": folder, "/scratch": folder / "scratch"},
+        environment=image,
+        entry_point=[str(PROJECT / "compose" / "spark.sh")],
     )
     ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
     driver = {"name": "driver-0", "uid": "driver-0", "namespace": "data"}
@@ -109,7 +113,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
         cluster.stop()
 
 
-def test_a_job_runs_in_the_command_of_the_executors(outcome: Outcome) -> None:
+def test_a_job_runs_in_executors_by_the_images_entry_point(outcome: Outcome) -> None:
     assert "rows: 1000\n" in outcome.printed, outcome.printed[-3000:] + outcome.logs[-3000:]
     assert len(outcome.created("pods")) == 1
 
