@@ -44,6 +44,8 @@ def test_an_object_of_a_newer_format_is_refused_with_what_to_do(
 ) -> None:
     key, body = of_folder(folder)
     parse(body, where=key)
+    # A seal has the lowest format that can hold it.
+    assert folder == "seals" or json.loads(body)["format"] == known, "write the fixture again: CONTRIBUTING.md"
     newer = json.dumps({**json.loads(body), "format": known + 1}).encode()
     with pytest.raises(FormatError) as error:
         parse(newer, where=key)
@@ -70,7 +72,7 @@ def test_a_ledger_of_a_newer_format_can_be_rebuilt() -> None:
     parse_segment(body, **own)
     head, _, rest = body.partition(b"\n")
     magic, form, digest = head.split(b" ")
-    assert form == b"1"
+    assert form == b"2", "write the fixture again: CONTRIBUTING.md"
     newer = b"%s 3 %s\n%s" % (magic, digest, rest)
     with pytest.raises(
         FormatError, match=r"unknown ledger format: expected 2, found 3 .*tidemark maintain STREAM --rebuild-ledger"

@@ -44,7 +44,9 @@ from tidemark.spark.session import spark_session
 from tidemark.stack.local import LocalStack
 from tidemark.tables.reader import load_table
 
-STREAM, BUCKET, NAMESPACE = "released", "tidemark-released", "released"
+STREAM, NAMESPACE = "released", "released"
+# Of each version its own: tables name their files with the bucket.
+BUCKET = f"tidemark-released-{version('tidemark').replace('.', '-')}"
 DEFINITION = {
     "name": STREAM,
     "topic": STREAM,
