@@ -1,5 +1,6 @@
 """The doctor's order: a line per cause, an answer from every check, and clocks."""
 
+import re
 import threading
 from collections.abc import Iterable
 
@@ -8,6 +9,16 @@ import pytest
 from tidemark.core.errors import ServiceError
 from tidemark.inspect.doctor.checkup import Checkup, Probe, run_checks
 from tidemark.inspect.doctor.clock import clock_line
+from tidemark.inspect.doctor.roles import ROLES
+from tidemark.installation import PROJECT
+
+
+@pytest.mark.parametrize("page", ["doctor", "s3-policies"])
+def test_the_table_of_roles_has_every_role(page: str) -> None:
+    text = (PROJECT / "docs" / "reference" / f"{page}.md").read_text(encoding="utf-8")
+    rows = text.partition("| Role |")[2].partition("\n\n")[0].splitlines()[2:]
+    named = {role for row in rows for role in re.findall(r"`([a-z]+)`", row.split("|")[1])}
+    assert named == set(ROLES)
 
 
 def fine(probe: Probe) -> Iterable[Checkup]:
