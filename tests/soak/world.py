@@ -19,6 +19,8 @@ from tests.soak.feed import ANY_TIME, Feeder
 from tests.soak.oracle import ends
 from tests.speed.live import SpeedApp, speed_app
 from tidemark.connections.kafka import KafkaConnection
+from tidemark.core import errors
+from tidemark.core.errors import TidemarkError
 from tidemark.core.layout import Layout
 from tidemark.definitions.stream import load_stream
 from tidemark.kafka.topics import describe_topic, ensure_topic
@@ -27,6 +29,8 @@ from tidemark.speed.stream import speed
 from tidemark.stack.local import LocalStack
 from tidemark.stack.processes import Managed
 
+_ERRORS = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, TidemarkError)}
+_ANY_ERROR = re.compile(r"(\w+(Error|Exception|Interrupt)\b|Traceback )")
 PARTITIONS = 4
 DEADLINE_S = 600
 STARTS_IN_VAIN = 8
@@ -42,6 +46,18 @@ def same(number):
 def transform(records):
     return records.select("source", "event_time", same("event.n").alias("n"))
 """
+
+
+def ending(output: str) -> tuple[str | None, str]:
+    """The error of Tidemark with which an application ended, if there is one, and its last line.
+
+    Spark's JVM may log more while it ends. An error before the last event is not the one that ended it.
+    """
+    lines = [line for line in output.splitlines() if line.strip()]
+    since = next((at for at in range(len(lines), 0, -1) if lines[at - 1].startswith("{")), 0)
+    errors_named = [line for line in lines[since:] if _ANY_ERROR.match(line)]
+    error = errors_named[-1] if errors_named and errors_named[-1].partition(":")[0] in _ERRORS else None
+    return error, lines[-1] if lines else ""
 
 
 class World:
@@ -90,16 +106,14 @@ class World:
         return app
 
     def note(self, app: SpeedApp) -> str:
-        """Count how an application ended: by a signal, normally, or with a kind of error. Returns its last line."""
+        """Count how an application ended: by a signal, normally, or with an error. Returns that, or its last line."""
         code = app.process.returncode
-        last = next((line for line in reversed(app.output.splitlines()) if line.strip()), "")
+        error, last = ending(app.output)
         if code is not None and code > 0:
-            kind = last.partition(":")[0]
-            explained = kind.endswith("Error") and kind.isidentifier()
-            self.endings[_same(last) if explained else f"unexplained: {last[:300]}"] += 1
+            self.endings[_same(error) if error else f"unexplained: {last[:300]}"] += 1
         else:
             self.endings["exit 0" if code == 0 else f"signal {-(code or 0)}"] += 1
-        return last
+        return error or last
 
     def checkpoint(self) -> dict[str, bytes]:
         """A copy of the stream's checkpoint."""
