@@ -27,8 +27,8 @@ def _view(name: str, path: str, destination: str, route: str) -> dict[str, Any]:
 
 
 class TidemarkPlugin(AirflowPlugin):
-    """``macros.tidemark``, the notes of runs, the pages with their entry and tabs, a card on the home page, and the
-    priority of scheduled runs.
+    """``macros.tidemark``, the notes of runs, the pages with their entry and tabs (of DAGs, runs and tasks), a card on
+    the home page, and the priority of scheduled runs.
 
     Airflow shows a tab on every DAG or on none; where the DAG reconciles no stream, the tab says so.
     """
@@ -42,6 +42,7 @@ class TidemarkPlugin(AirflowPlugin):
         {**_view("Streams", "", "nav", ROUTE), "nav_top_level": True},
         _view("Tidemark", "dags/{DAG_ID}", "dag", "tidemark-dag"),
         _view("Tidemark", "dags/{DAG_ID}/runs/{RUN_ID}", "dag_run", "tidemark-run"),
+        _view("Tidemark", "dags/{DAG_ID}/runs/{RUN_ID}", "task_instance", "tidemark-task"),
     ]
     react_apps = [  # noqa: RUF012
         {

@@ -62,7 +62,7 @@ class Newcomer:
         frame = self.window.open_pages()
         frame.get_by_role("link", name=DELAYS, exact=True).click()
         frame.get_by_role("region", name="Last run").get_by_role("link").click()
-        frame.get_by_role("link", name=str(DAY), exact=True).click()
+        frame.get_by_role("link", name=str(DAY), exact=True).first.click()
         frame.get_by_role("heading", name="Actions", exact=True).wait_for()
         return frame
 

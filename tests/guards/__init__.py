@@ -10,6 +10,7 @@ from tests.guards import (
     day_settings,
     definitions,
     maintenance,
+    pages,
     planning,
     rewritten,
     security,
@@ -29,4 +30,5 @@ GUARDS: tuple[Guard, ...] = (
     *verify.GUARDS,
     *security.GUARDS,
     *definitions.GUARDS,
+    *pages.GUARDS,
 )

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.api_fastapi.core_api.datamodels.plugins import ExternalViewResponse
 from fastapi import HTTPException, Response
 from starlette.requests import Request
 
@@ -14,6 +15,7 @@ from tidemark_airflow import connections
 from tidemark_airflow.pages import actions, csrf, find_page
 from tidemark_airflow.pages.access import path_day
 from tidemark_airflow.pages.airflow_api import call_airflow
+from tidemark_airflow.plugin import TidemarkPlugin
 
 ASKED_AT = "2026-11-26T07:40:48Z"
 QUESTION = "dags/reconcile_flights/dagRuns/run%2F1/taskInstances/approve/-1/hitlDetails"
@@ -45,6 +47,17 @@ def test_only_the_question_that_the_page_has_shown_is_answered(
         with pytest.raises(HTTPException, match="409: The run has asked again"):
             asyncio.run(actions.approve(action("approve", **form)))
     assert (("PATCH", QUESTION) in calls) == sent
+
+
+def test_dags_runs_and_tasks_have_a_tab_and_the_navigation_an_entry() -> None:
+    views = [ExternalViewResponse.model_validate(item) for item in TidemarkPlugin.external_views]
+    assert {item.destination: item.href for item in views} == {
+        "nav": "tidemark/",
+        "dag": "tidemark/dags/{DAG_ID}",
+        "dag_run": "tidemark/dags/{DAG_ID}/runs/{RUN_ID}",
+        "task_instance": "tidemark/dags/{DAG_ID}/runs/{RUN_ID}",
+    }
+    assert len({item.url_route for item in views}) == len(views)
 
 
 @pytest.mark.parametrize("day", ["0001-01-01", "9999-12-31", "20130114", "2013-W03-1", "2013-02-30", "today"])

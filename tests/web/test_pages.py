@@ -63,6 +63,23 @@ def test_a_day_gives_its_certificate_and_says_that_it_is_unsigned(
     assert (found.verdict, found.certificates[0].objects_checked) == ("holds", 1)
 
 
+def test_a_certificate_is_read_in_the_browser_from_the_page_of_its_day_or_run(pages: PagesServer, shown: Log) -> None:
+    path = f"/streams/{shown.stream.name}/days/{TUESDAY}/certificate"
+    for page in (f"/streams/{shown.stream.name}/days/{TUESDAY}", f"/streams/{shown.stream.name}/runs/run-1"):
+        assert f'href="/tidemark{path}?version=1"' in text_of(pages, page)
+    page = text_of(pages, f"{path}?version=1")
+    assert page == text_of(pages, path)
+    assert f"<h1>Certificate of {TUESDAY}, version 1</h1>" in page
+    assert "<strong>Unsigned</strong>" in page
+    assert "&#34;sha256&#34;: &#34;" in page
+    saved = re.findall(rf'href="/tidemark(/streams/{shown.stream.name}/days/{TUESDAY}/certificates/[^"]+)"', page)
+    assert len(saved) == 2
+    with pages.client("vera") as client:
+        assert [client.get(link).headers["content-disposition"][:10] for link in saved] == ["attachment"] * 2
+        for other in (f"{path}?version=2", path.replace(str(TUESDAY), "2012-01-02")):
+            assert client.get(other).status_code == 404
+
+
 def test_streams_are_as_saved_and_say_what_to_start_if_that_is_long_ago(pages: PagesServer, shown: Log) -> None:
     saved_at = datetime.now(UTC) - timedelta(hours=3)
     save_status(shown.settings, [shown.stream.name], now=saved_at)

@@ -9,7 +9,7 @@ from airflow.api_fastapi.core_api.security import get_user
 from fastapi import Depends, FastAPI, HTTPException, Path
 from fastapi.responses import HTMLResponse, Response
 
-from tidemark_airflow.pages import actions, day_page, find_page, run_page, stream_pages
+from tidemark_airflow.pages import actions, certificate_page, day_page, find_page, run_page, stream_pages
 from tidemark_airflow.pages.responses import add_answers
 
 _STATIC = {
@@ -26,7 +26,8 @@ _PAGES: dict[str, Callable[..., Any]] = {
     "/streams/{stream}/tide": stream_pages.show_tide,
     "/streams/{stream}/find": find_page.show_find,
     _DAY: day_page.show_day,
-    f"{_DAY}/certificates/{{name}}": day_page.show_certificate,
+    f"{_DAY}/certificate": certificate_page.show_certificate,
+    f"{_DAY}/certificates/{{name}}": certificate_page.save_certificate,
     "/streams/{stream}/runs/{run}": run_page.show_run,
     "/streams/{stream}/runs/{run}/{name}": run_page.show_artefact,
     "/dags/{dag}": run_page.show_dag,

@@ -1,15 +1,14 @@
 """The page of a day: its verdict, versions, proof, checks and runs, and the forms of what a person can do."""
 
 import asyncio
-import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import HTTPException, Path, Request
+from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
@@ -41,10 +40,6 @@ from tidemark_airflow.pages.run_causes import last_run_with_cause
 
 _SECONDS = 6.0  # above the catalog's limit for a question, so that the page shows its error
 _HISTORY_DAYS = 7
-_CERTIFICATES = {
-    "json": (re.compile(r"\d{4,}\.json"), "application/json"),
-    "objects": (re.compile(r"[0-9a-f]{64}\.objects"), "text/plain; charset=utf-8"),
-}
 _STARTED = {
     "rebuild": "The rebuild was started.",
     "accept-loss": "The rebuild that accepts the loss was started.",
@@ -114,19 +109,6 @@ async def show_day(
         tables=tables,
         **_readable(tables.value, seals.value or ()),
     )
-
-
-def show_certificate(stream: Readable, day: PathDay, name: Annotated[str, Path()]) -> Response:
-    """A certificate of the day, or the list of objects that one names, to be saved as a file."""
-    settings = task_settings()
-    layout = Layout(prefix=settings.prefix, stream=stream)
-    kind = _CERTIFICATES.get(name.rpartition(".")[2])
-    known = kind is not None and kind[0].fullmatch(name)
-    body = ObjectStore(settings).get(f"{layout.certificate_prefix}{day}/{name}") if known else None
-    if kind is None or body is None:
-        raise HTTPException(404, f"{day} of stream {stream} has no certificate {name}.")
-    file = f"{stream}-{day}-{name}" if name.endswith(".json") else name  # the certificate names its list
-    return Response(body, media_type=kind[1], headers={"Content-Disposition": f'attachment; filename="{file}"'})
 
 
 def _definition(stream: str) -> Stream | None:
