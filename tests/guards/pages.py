@@ -4,6 +4,24 @@ from tests.guards.guard import Guard
 
 GUARDS = (
     Guard(
+        name="own-run-explains-day",
+        promise="A day that is not sealed shows why its own last run failed, also after another day's run succeeded.",
+        path="include/tidemark/pages/days.py",
+        old="for item in (report, of_day) if",
+        new="for item in (of_day,) if",
+        tests=(
+            "tests/web/test_sentences.py::test_a_failed_day_keeps_its_cause_after_a_run_of_another_day_has_succeeded",
+        ),
+    ),
+    Guard(
+        name="calendar-marks-failed-days",
+        promise="The calendar marks a day whose newest run failed, whatever the stream's last run did.",
+        path="include/tidemark/pages/day_calendar.py",
+        old="        if failed or (concerned",
+        new="        if (concerned",
+        tests=("tests/web/test_sentences.py::test_a_day_whose_newest_run_failed_is_marked_if_it_is_not_sealed",),
+    ),
+    Guard(
         name="tasks-lead-to-their-run",
         promise="A task of a run leads to the run's report, Data Docs and certificates.",
         path="include/tidemark_airflow/plugin.py",

@@ -31,8 +31,9 @@ USERS = "ada:admin,vera:viewer:north,ned:user:north,sam:user:south"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PagesServer:
-    """A running api-server. ``routes`` are the paths of the pages' app with their methods."""
+    """A running api-server with Airflow's ``home``. ``routes`` are the paths of the pages' app with their methods."""
 
+    home: Path
     url: str
     tokens: Mapping[str, str]
     routes: tuple[tuple[str, tuple[str, ...]], ...]
@@ -79,6 +80,7 @@ def serve(home: Path, variables: Mapping[str, str]) -> Iterator[PagesServer]:
         found = json.loads(line)
         wait_until(lambda: _answers(url), "the api-server answers")
         yield PagesServer(
+            home=home,
             url=url,
             tokens=found["tokens"],
             routes=tuple((path, tuple(methods)) for path, methods in found["routes"]),

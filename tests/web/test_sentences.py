@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -15,7 +16,7 @@ from tidemark.inspect.last_run import LastRun
 from tidemark.inspect.status_rows import DayRow
 from tidemark.pages.causes import run_cause
 from tidemark.pages.day_calendar import LEGEND, make_calendar
-from tidemark.pages.days import day_verdict
+from tidemark.pages.days import DayRun, day_verdict, run_of_day
 from tidemark.pages.needs import stream_needs
 from tidemark.pages.part import Part, PartError
 from tidemark.pages.render import page
@@ -24,6 +25,26 @@ from tidemark.pages.verdicts import headline, in_order_of_need, verdict
 from tidemark.pages.words import sentence, zone_minute
 
 PART: Part[None] = Part()
+OF_STREAM: dict[str, Any] = {
+    "root": "/base/tidemark",
+    "airflow": "/base",
+    "stream": "flights",
+    "state": "attention",
+    "headline": "",
+    "description": "",
+    "status": PART,
+    "needs": (),
+    "last_run": None,
+    "calendar": PART,
+    "runs": PART,
+    "tide": PART,
+    "rows": (),
+    "sentence": "",
+    "as_of": "",
+    "LEGEND": LEGEND,
+    "year": None,
+    "asked": {},
+}
 HOSTILE = "<script>alert(1)</script>\"'&"
 
 
@@ -127,8 +148,8 @@ def test_a_day_that_a_loss_stops_says_so_first_and_that_another_run_fails_again(
 @pytest.mark.parametrize(
     ("hours", "state", "expected"),
     [
-        (23, "good", "2013-01-15 is not over. It ends in 1 h."),
-        (25, "good", "2013-01-15 is not sealed yet."),
+        (23, "open", "2013-01-15 is not over. It ends in 1 h."),
+        (25, "open", "2013-01-15 is not sealed yet."),
         (31, "attention", "2013-01-15 is missing."),
     ],
 )
@@ -138,7 +159,7 @@ def test_a_day_without_a_run_is_missing_only_after_its_grace_period(hours: int, 
     assert (found.state, found.sentence) == (state, expected)
 
 
-@pytest.mark.parametrize(("minute", "state"), [(14, "good"), (16, "attention")])
+@pytest.mark.parametrize(("minute", "state"), [(14, "open"), (16, "attention")])
 def test_a_day_is_missing_from_the_deadline_of_its_stream_on(minute: int, state: str) -> None:
     now = NOW.replace(day=16, hour=2, minute=minute)
     assert day_verdict(DAY, (), None, None, zone=UTC, now=now, sealed_by="02:15").state == state
@@ -151,7 +172,7 @@ def test_a_day_whose_seals_have_no_answer_is_not_called_missing() -> None:
 def test_another_days_run_says_nothing_of_a_sealed_day() -> None:
     run = last_run(days=(date(2013, 1, 16),))
     seals = (seal_of(DAY, [sealed_log(log(), 0, 10)]),)
-    found = day_verdict(DAY, seals, run, run_cause(run, None, UTC), zone=UTC, now=NOW)
+    found = day_verdict(DAY, seals, run_of_day(DAY, run, None, None), None, zone=UTC, now=NOW)
     assert (found.state, found.sentence) == ("good", "2013-01-15 is complete.")
 
 
@@ -178,6 +199,55 @@ def state_of(state: str, waiting_max: int = 0) -> DayRow:
     [
         ("sealed", (SEALED,), state_of("sealed"), None),
         ("amended", (SEALED, replace(SEALED, version=2)), state_of("sealed"), None),
+def newest_run(state: str, started: datetime = NOW) -> DayRun:
+    return DayRun(name="run-1", state=state, started=started)
+
+
+def test_a_failed_day_keeps_its_cause_after_a_run_of_another_day_has_succeeded() -> None:
+    """That run failed before it knew its days, so its report names none."""
+    later = replace(last_run("complete", days=(date(2013, 1, 16),)), name="run-2", ended_at=NOW + timedelta(hours=24))
+    early = replace(last_run("failed", "Kafka does not answer: expected an answer"), days=())
+    found = run_of_day(DAY, later, newest_run("failed"), early)
+    assert found is early
+    shown = day_verdict(DAY, (), found, run_cause(early, None, UTC), zone=UTC, now=NOW, newest=newest_run("failed"))
+    assert (shown.state, shown.sentence) == ("attention", "2013-01-15 is missing: its last run failed.")
+    assert shown.more == ("Kafka does not answer.", "It ended 36 h ago and is not sealed.")
+    assert (shown.details, shown.run) == (("Kafka does not answer: expected an answer",), "run-1")
+
+
+def test_the_last_run_of_a_day_may_be_one_of_the_command_line() -> None:
+    by_command = replace(last_run(), name="run-2", ended_at=NOW + timedelta(hours=1))
+    assert run_of_day(DAY, by_command, newest_run("failed"), last_run()) is by_command
+    assert run_of_day(DAY, by_command, newest_run("failed"), None) is by_command
+    assert run_of_day(DAY, by_command, newest_run("failed", NOW + timedelta(hours=2)), None) is None
+    assert run_of_day(DAY, by_command, None, None) is by_command
+
+
+def test_a_failed_run_without_a_report_sends_the_reader_to_its_log() -> None:
+    found = day_verdict(DAY, (), None, None, zone=UTC, now=NOW, newest=newest_run("failed"))
+    assert found.sentence == "2013-01-15 is missing: its last run failed."
+    assert found.more[1] == "It saved no report. Its log in Airflow says why: see its run below."
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ("running", "2013-01-15 is being rebuilt since 2013-01-17 12:00 UTC."),
+        ("queued", "A run of 2013-01-15 is queued since 2013-01-17 12:00 UTC."),
+    ],
+)
+def test_a_day_whose_run_is_under_way_needs_nobody(state: str, expected: str) -> None:
+    run = replace(last_run(), name="run-0")  # an earlier one, which failed
+    found = day_verdict(DAY, (), run, run_cause(run, None, UTC), zone=UTC, now=NOW, newest=newest_run(state))
+    assert (found.state, found.sentence, found.run) == ("open", expected, None)
+
+
+def test_a_running_run_that_asks_a_person_waits_for_that_person() -> None:
+    run = last_run("waiting", "Failed check: x")
+    found = day_verdict(DAY, (), run, run_cause(run, None, UTC), zone=UTC, now=NOW, newest=newest_run("running"))
+    assert (found.state, found.sentence) == ("attention", "2013-01-15 waits for a person's approval.")
+
+
         ("lost", (replace(SEALED, lost=3, lost_of_day=3),), state_of("sealed"), None),
         ("waiting", (SEALED,), state_of("sealed", 7), None),
         ("held_back", (SEALED,), state_of("sealed", 7), last_run("days held back")),
@@ -201,7 +271,7 @@ def test_each_state_of_a_day_has_a_mark_and_words_in_the_calendar(
     if state != "none":
         assert cell.mark == LEGEND[cell.state][0]
         assert dict(found.counts)[cell.state] == 1
-    # No two states look the same to who sees no colour.
+    # No two states look the same to those who see no colour.
     assert len({mark for mark, _ in LEGEND.values()}) == len(LEGEND)
 
 
@@ -227,6 +297,15 @@ def test_the_tide_of_100_partitions_is_in_order_to_scale_and_names_what_is_short
     ]
     for row in rows:
         assert sum(band.width for band in row.bands) == pytest.approx(WIDTH, abs=0.05)
+
+@pytest.mark.parametrize(("summaries", "state"), [((), "failed"), ((SEALED,), "sealed")])
+def test_a_day_whose_newest_run_failed_is_marked_if_it_is_not_sealed(
+    summaries: tuple[DaySummary, ...], state: str
+) -> None:
+    later = last_run("complete", days=(date(2013, 1, 16),))
+    found = make_calendar(summaries, [state_of("overdue")], later, today=date(2013, 1, 20), year=None, failed={DAY})
+    assert dict(found.counts) == {state: 1}
+
 
 
 def test_what_kafka_deleted_before_it_was_archived_is_drawn_and_named() -> None:
@@ -264,25 +343,16 @@ def test_positions_in_an_odd_order_draw_no_band_outside_the_axis(
 def test_markup_in_a_description_an_error_or_a_key_stays_text() -> None:
     run = last_run("failed", HOSTILE)
     need = stream_needs(status("run_failed", run=run), run_cause(run, None, UTC))
-    text = page(
-        "stream",
-        root="/tidemark",
-        stream="flights",
-        state="attention",
-        headline=HOSTILE,
-        description=HOSTILE,
-        status=PART,
-        needs=need,
-        last_run=replace(run, name=HOSTILE),
-        calendar=PART,
-        tide=replace(PART, error=PartError(problem=HOSTILE, found=HOSTILE, where=HOSTILE, hint=HOSTILE)),
-        rows=(),
-        sentence=HOSTILE,
-        as_of="",
-        LEGEND=LEGEND,
-        year=None,
-        asked={"partition": HOSTILE, "offset": HOSTILE},
-    )
+    hostile = {
+        "headline": HOSTILE,
+        "description": HOSTILE,
+        "needs": need,
+        "last_run": replace(run, name=HOSTILE),
+        "tide": replace(PART, error=PartError(problem=HOSTILE, found=HOSTILE, where=HOSTILE, hint=HOSTILE)),
+        "sentence": HOSTILE,
+        "asked": {"partition": HOSTILE, "offset": HOSTILE},
+    }
+    text = page("stream", **(OF_STREAM | hostile))
     assert "alert(1)" in text
     assert "<script>alert" not in text
     assert "\"'&" not in text

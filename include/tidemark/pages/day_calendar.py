@@ -1,7 +1,7 @@
 """The calendar of a stream's days: twelve months, and the state of each day by a letter as well as a colour."""
 
 from calendar import Calendar, month_name
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Literal
@@ -87,17 +87,19 @@ def make_calendar(
     today: date,
     year: int | None,
     first_sealed: date | None = None,
+    failed: Collection[date] = (),
 ) -> DayCalendar:
     """A whole year, or the twelve months up to today's without those before the first known day.
 
     ``summaries`` are at least those of ``calendar_span``; ``first_sealed`` may be before it.
+    ``failed`` are the days whose newest run failed; that of a day need not be the stream's ``last_run``.
     """
     latest, known = latest_summaries(summaries), {item.day: item for item in states}
     first_day = min((*latest, *known, first_sealed or today))
     recent = [item for item in _up_to(today) if item >= (first_day.year, first_day.month)] or _up_to(today)[-1:]
     months = [(year, month) for month in range(1, _MONTHS + 1)] if year else recent
     cells = {
-        day: _cell(day, latest.get(day), known.get(day), last_run)
+        day: _cell(day, latest.get(day), known.get(day), last_run, failed=day in failed)
         for number, month in months
         for day in Calendar().itermonthdates(number, month)
     }
@@ -130,8 +132,10 @@ def _month(year: int, month: int, cells: Mapping[date, DayCell]) -> CalendarMont
     )
 
 
-def _cell(day: date, summary: DaySummary | None, state: DayRow | None, last_run: LastRun | None) -> DayCell:
-    found = _state(day, summary, state, last_run)
+def _cell(
+    day: date, summary: DaySummary | None, state: DayRow | None, last_run: LastRun | None, *, failed: bool
+) -> DayCell:
+    found = _state(day, summary, state, last_run, failed=failed)
     if found == "none" or summary is None:
         text = LEGEND[found][1] if found != "none" else "nothing known"
         return DayCell(day=day, state=found, mark=LEGEND[found][0] if found != "none" else "", title=f"{day}: {text}")
@@ -146,14 +150,16 @@ def _cell(day: date, summary: DaySummary | None, state: DayRow | None, last_run:
     return DayCell(day=day, state=found, mark=mark, title=title)
 
 
-def _state(day: date, summary: DaySummary | None, state: DayRow | None, last_run: LastRun | None) -> CellState:
+def _state(
+    day: date, summary: DaySummary | None, state: DayRow | None, last_run: LastRun | None, *, failed: bool
+) -> CellState:
     concerned = last_run is not None and day in last_run.days
     if state is not None and state.state == "unproven":
         return "unproven"
     if concerned and last_run is not None and last_run.verdict == "waiting":
         return "to_approve"
     if summary is None:
-        if concerned and last_run is not None and last_run.failed:
+        if failed or (concerned and last_run is not None and last_run.failed):
             return "failed"
         by_status: dict[str, CellState] = {
             "overdue": "missing",

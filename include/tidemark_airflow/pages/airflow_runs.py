@@ -1,7 +1,7 @@
 """A stream's runs and open approvals, as Airflow's API gives them to the user of a page."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, tzinfo
 from http import HTTPStatus
@@ -16,7 +16,6 @@ from tidemark.core.text import from_markdown
 from tidemark.orchestration.run_days import run_days
 from tidemark.orchestration.steps import dag_id
 from tidemark.pages.part import Part, PartError
-from tidemark.pages.words import minute
 from tidemark.run import run_name
 from tidemark_airflow.pages.airflow_api import call_airflow
 from tidemark_airflow.pages.responses import root_of
@@ -28,11 +27,14 @@ _DIGEST = re.compile(r"-[0-9a-f]{8}$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AirflowRun:
-    """A run of a DAG. ``days`` are those of its form, or else of its interval; empty if it names none."""
+    """A run of a DAG. ``days`` are those of its form, or else of its interval; empty if it names none.
+
+    ``started`` is when it was queued if it is still queued.
+    """
 
     run_id: str
     state: str
-    started: str
+    started: datetime | None
     user: str
     note: str
     url: str
@@ -55,8 +57,32 @@ class OpenQuestion:
 
 async def recent_runs(request: Request, user: BaseUser, stream: str, zone: tzinfo) -> Part[tuple[AirflowRun, ...]]:
     """The last runs of the stream's DAG, the newest first."""
+    return await _runs(request, user, stream, zone, {})
+
+
+async def unsuccessful_runs(
+    request: Request, user: BaseUser, stream: str, zone: tzinfo, first: date
+) -> Part[tuple[AirflowRun, ...]]:
+    """Of the runs since a day began those that are queued, are running or have failed, the newest first. They are few:
+    one question finds them, however many runs there are."""
+    query = {"state": ["queued", "running", "failed"], "run_after_gte": f"{first}T00:00:00Z"}
+    return await _runs(request, user, stream, zone, query)
+
+
+def failed_days(runs: Iterable[AirflowRun]) -> frozenset[date]:
+    """The days whose newest run failed. ``runs`` are the newest first."""
+    states: dict[date, str] = {}
+    for run in runs:
+        for day in run.days:
+            states.setdefault(day, run.state)
+    return frozenset(day for day, state in states.items() if state == "failed")
+
+
+async def _runs(
+    request: Request, user: BaseUser, stream: str, zone: tzinfo, query: Mapping[str, Any]
+) -> Part[tuple[AirflowRun, ...]]:
     path = f"dags/{quote(dag_id(stream), safe='')}/dagRuns"
-    query = {"order_by": "-run_after", "limit": RUNS_SHOWN}
+    query = {"order_by": "-run_after", "limit": RUNS_SHOWN, **query}
     try:
         found = await call_airflow(request, user, "GET", path, query=query)
     except HTTPException as error:
@@ -117,7 +143,7 @@ def _run(request: Request, item: Mapping[str, Any], zone: tzinfo) -> AirflowRun:
     return AirflowRun(
         run_id=item["dag_run_id"],
         state=item["state"],
-        started=minute(datetime.fromisoformat(started)) if started else "",
+        started=datetime.fromisoformat(started) if started else None,
         user=item.get("triggering_user_name") or "",
         note=item.get("note") or "",
         url=airflow_url(request, f"dags/{quote(item['dag_id'], safe='')}/runs/{quote(item['dag_run_id'], safe='')}"),

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import partial
 from typing import Any
 
@@ -17,8 +17,10 @@ from tidemark.core.errors import ConfigError
 from tidemark.core.layout import Layout
 from tidemark.core.seal import Seal
 from tidemark.definitions.stream import Stream, load_stream
+from tidemark.inspect.last_run import LastRun, read_last_run, read_run
 from tidemark.orchestration.steps import dag_id
-from tidemark.pages.days import day_verdict, readers_verdict
+from tidemark.pages.causes import RunCause
+from tidemark.pages.days import DayRun, day_verdict, readers_verdict, run_of_day
 from tidemark.pages.part import Part, read_parts
 from tidemark.pages.proof import proof_rows
 from tidemark.pages.words import number
@@ -33,10 +35,17 @@ from tidemark.tables.seals import day_seals
 from tidemark.tables.versions import Versions, day_versions
 from tidemark_airflow.connections import open_run, task_settings
 from tidemark_airflow.pages.access import PathDay, Readable, User, may
-from tidemark_airflow.pages.airflow_runs import OpenQuestion, one_run, open_questions, recent_runs
+from tidemark_airflow.pages.airflow_runs import (
+    AirflowRun,
+    OpenQuestion,
+    one_run,
+    open_questions,
+    recent_runs,
+    unsuccessful_runs,
+)
 from tidemark_airflow.pages.csrf import form_token
 from tidemark_airflow.pages.responses import html
-from tidemark_airflow.pages.run_causes import last_run_with_cause
+from tidemark_airflow.pages.run_causes import read_cause
 
 _SECONDS = 6.0  # above the catalog's limit for a question, so that the page shows its error
 _HISTORY_DAYS = 7
@@ -69,22 +78,29 @@ async def show_day(
     jobs: dict[str, Callable[[], Any]] = {
         "The seals": partial(day_seals, store, layout, day),
         "The certificates": partial(day_certificates, store, layout, day),
-        "The last run": partial(last_run_with_cause, store, layout, stream, zone),
+        "The last run": partial(read_last_run, store, layout),
         "The checks": partial(_checks, store, layout, stream, day),
     }
     if definition:
         jobs["The tables"] = partial(_versions, settings, definition, day)
     parts, runs, asked = await asyncio.gather(
         run_in_threadpool(read_parts, jobs, seconds=_SECONDS),
-        recent_runs(request, user, stream, zone),
+        _runs_of_day(request, user, stream, day, zone),
         open_questions(request, user, stream),
     )
     seals: Part[tuple[Seal, ...]] = parts["The seals"]
     tables: Part[Versions | None] = parts.get("The tables", Part())
-    last_run, cause = parts["The last run"].value or (None, None)
-    verdict = day_verdict(day, seals.value, last_run, cause, zone=zone, now=now, sealed_by=sealed_by)
+    newest = None if seals.value else _newest(runs.value or ())
+    last_run: Part[LastRun | None] = parts["The last run"]
+    why = {
+        "The day's last run": partial(_run_with_cause, store, layout, day, zone, last_run=last_run.value, newest=newest)
+    }
+    of_day: Part[tuple[LastRun | None, RunCause | None]] = (await run_in_threadpool(read_parts, why))[
+        "The day's last run"
+    ]
+    own, cause = of_day.value or (None, None)
+    verdict = day_verdict(day, seals.value, own, cause, zone=zone, now=now, sealed_by=sealed_by, newest=newest)
     questions = await run_in_threadpool(_of_day, stream, day, asked)
-    own = tuple(item for item in runs.value or () if day in item.days)
     return html(
         request,
         "day",
@@ -93,13 +109,13 @@ async def show_day(
         before=day - timedelta(days=1),
         after=day + timedelta(days=1),
         verdict=readers_verdict(day, verdict, tables.value.unsealed if tables.value else None),
-        last_run=parts["The last run"],
+        last_run=last_run if last_run.error else of_day,
         seals=seals,
         certificates=parts["The certificates"],
         proof=proof_rows(seals.value[-1]) if seals.value else (),
         conserved=_conserved(seals.value[-1]) if seals.value else "",
         checks=parts["The checks"],
-        runs=Part(value=own, error=runs.error),
+        runs=runs,
         questions=questions,
         started=await _started(request, user, stream, done=done, run=run),
         csrf=form_token(user),
@@ -109,6 +125,31 @@ async def show_day(
         tables=tables,
         **_readable(tables.value, seals.value or ()),
     )
+
+
+async def _runs_of_day(
+    request: Request, user: User, stream: str, day: date, zone: tzinfo
+) -> Part[tuple[AirflowRun, ...]]:
+    """The day's runs, the newest first: of the stream's last ones, and of all that have not succeeded."""
+    recent, others = await asyncio.gather(
+        recent_runs(request, user, stream, zone), unsuccessful_runs(request, user, stream, zone, day)
+    )
+    found = {item.run_id: item for item in (*(recent.value or ()), *(others.value or ())) if day in item.days}
+    return Part(value=tuple(found.values()), error=recent.error)
+
+
+def _newest(runs: Sequence[AirflowRun]) -> DayRun | None:
+    return next((DayRun(name=run_name(run.run_id), state=run.state, started=run.started) for run in runs), None)
+
+
+def _run_with_cause(
+    store: ObjectStore, layout: Layout, day: date, zone: tzinfo, *, last_run: LastRun | None, newest: DayRun | None
+) -> tuple[LastRun | None, RunCause | None]:
+    """The day's last run by its report, and its cause."""
+    known = last_run is not None and newest is not None and last_run.name == newest.name
+    report = last_run if known else None if newest is None else read_run(store, layout, newest.name)
+    run = run_of_day(day, last_run, newest, report)
+    return run, read_cause(run, layout.stream, zone)
 
 
 def _definition(stream: str) -> Stream | None:

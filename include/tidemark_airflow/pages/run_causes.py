@@ -1,12 +1,10 @@
-"""Why a stream's last run has not done its work, by what its steps have saved."""
+"""Why a run has not done its work, by what its steps have saved."""
 
 from datetime import tzinfo
 
-from tidemark.core.layout import Layout
-from tidemark.inspect.last_run import LastRun, read_last_run
+from tidemark.inspect.last_run import LastRun
 from tidemark.pages.causes import RunCause, run_cause
 from tidemark.reconcile.results import FINALIZE_PLAN
-from tidemark.s3 import ObjectStore
 from tidemark_airflow.connections import open_run
 
 
@@ -16,11 +14,3 @@ def read_cause(run: LastRun | None, stream: str, zone: tzinfo) -> RunCause | Non
         return None
     outcome = open_run(stream, run.name).outcome(FINALIZE_PLAN) if run.failed else None
     return run_cause(run, outcome.result.plan if outcome and outcome.result else None, zone)
-
-
-def last_run_with_cause(
-    store: ObjectStore, layout: Layout, stream: str, zone: tzinfo
-) -> tuple[LastRun | None, RunCause | None]:
-    """The last run and its cause."""
-    run = read_last_run(store, layout)
-    return run, read_cause(run, stream, zone)

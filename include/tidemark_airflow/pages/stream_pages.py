@@ -1,5 +1,6 @@
 """The pages of all streams and of one: status, calendar and tide."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -8,6 +9,7 @@ from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Query, Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response
 
 from tidemark.core.day_summary import DaySummary
@@ -32,6 +34,7 @@ from tidemark.tables.day_summaries import read_day_summaries
 from tidemark.tables.seals import first_sealed_day
 from tidemark_airflow.connections import task_settings
 from tidemark_airflow.pages.access import YEARS, Readable, User, readable_streams
+from tidemark_airflow.pages.airflow_runs import failed_days, unsuccessful_runs
 from tidemark_airflow.pages.responses import html
 from tidemark_airflow.pages.run_causes import read_cause
 
@@ -129,34 +132,46 @@ def _title(states: list[str]) -> str:
     return f"{plural(needy, 'stream needs', 'streams need')} a person." if needy else "Every stream is complete."
 
 
-def show_stream(
+async def show_stream(
     request: Request,
     stream: Readable,
+    user: User,
     year: Annotated[int | None, Query(ge=YEARS.start, lt=YEARS.stop)] = None,
     *,
     check: bool = False,
 ) -> Response:
     """One stream. ``check``: its status is found out now, even if a recent one is saved."""
-    now = datetime.now(UTC)
-    settings = task_settings()
+    now, settings = datetime.now(UTC), await run_in_threadpool(task_settings)
     store, layout = ObjectStore(settings), Layout(prefix=settings.prefix, stream=stream)
-    definition = read_definition(stream)
+    definition = await run_in_threadpool(read_definition, stream)
     zone = definition.value.zone if definition.value else UTC
     today = day_of(now, zone)
+    first, last = calendar_span(today, year)
     jobs: dict[str, Any] = {
         "The status": partial(_status, settings, store, layout, now, saved=definition.error is None and not check),
-        "The calendar": partial(_sealed_days, store, layout, *calendar_span(today, year)),
+        "The calendar": partial(_sealed_days, store, layout, first, last),
     }
     if definition.value:
         jobs["The tide"] = partial(read_tide, settings.kafka, store, layout, definition.value, now=now)
-    parts = read_parts(jobs, seconds=_STATUS_SECONDS)
+    parts, runs = await asyncio.gather(
+        run_in_threadpool(read_parts, jobs, seconds=_STATUS_SECONDS),
+        unsuccessful_runs(request, user, stream, zone, first),
+    )
     status: Part[SavedStatus] = parts["The status"]
     row = status.value.row if status.value else None
     sealed, last_run = parts["The calendar"], row.last_run if row else None
     first_sealed, summaries = sealed.value or (None, ())
     days = row.days if row else ()
-    causes = read_parts({"The cause": partial(read_cause, last_run, stream, zone)})
-    calendar = make_calendar(summaries, days, last_run, today=today, year=year, first_sealed=first_sealed)
+    causes = await run_in_threadpool(read_parts, {"The cause": partial(read_cause, last_run, stream, zone)})
+    calendar = make_calendar(
+        summaries,
+        days,
+        last_run,
+        today=today,
+        year=year,
+        first_sealed=first_sealed,
+        failed=failed_days(runs.value or ()),
+    )
     return html(
         request,
         "stream",
@@ -168,6 +183,7 @@ def show_stream(
         needs=stream_needs(row, causes["The cause"].value) if row else (),
         last_run=last_run,
         calendar=Part(value=None if sealed.error else calendar, error=sealed.error),
+        runs=runs,
         LEGEND=LEGEND,
         year=year,
         asked={},
