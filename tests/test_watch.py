@@ -33,11 +33,16 @@ from tidemark.inspect.watch_findings import (
     audit_lines,
     audit_problem,
     count_dead_letters,
+    growth_problem,
 )
 from tidemark.inspect.watch_message import DETAILS_MAX, Links, write_message
 from tidemark_airflow.watch_state import read_state
 
-LINKS = Links(page=lambda stream: f"http://air/{stream}", docs=lambda page: f"http://docs/{page}")
+LINKS = Links(
+    page=lambda stream: f"http://air/{stream}",
+    day=lambda stream, day: f"http://air/{stream}/{day}",
+    docs=lambda page: f"http://docs/{page}",
+)
 NOTHING = Announced(notifier="mail")
 HOUR_US = 3_600_000_000
 
@@ -209,9 +214,15 @@ def test_a_dead_letter_topic_that_grows_is_a_problem_until_an_hour_of_quiet() ->
     assert (recreated.since_us, recreated.first, recreated.topic_id) == (None, 200, "u")
 
 
-def open_problem(stream: str, kind: str, **more: str) -> OpenProblem:
+def test_what_to_do_about_dead_letters_needs_no_terminal() -> None:
+    grown = DeadLetterCount(stream="flights", topic_id="t", first=0, end=5, since_us=HOUR_US, grew_us=HOUR_US)
+    (problem,) = growth_problem(grown)
+    assert "start the DAG tidemark_replay, or run 'tidemark replay flights'" in problem.problem.hint
+
+
+def open_problem(stream: str, kind: str, marks: tuple[str, ...] = (), **more: str) -> OpenProblem:
     texts = {"text": f"{stream}: it is so", "hint": "do this", **more}
-    return OpenProblem(stream=stream, kind=kind, since_us=1_764_144_300_000_000, checks=2, marks=(), **texts)
+    return OpenProblem(stream=stream, kind=kind, since_us=1_764_144_300_000_000, checks=2, marks=marks, **texts)
 
 
 def waiting(run: str, *days: date) -> FoundProblem:
@@ -259,6 +270,21 @@ def test_a_message_says_what_happened_since_when_what_to_do_and_where() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("marks", "linked"),
+    [
+        (("2026-11-23 in run a", "2026-11-24 in run a", "2026-11-24 in run b"), [24, 23]),
+        (tuple(f"2026-11-{day}" for day in range(10, 20)), [19, 18, 17, 16, 15]),
+        (("2026-11-23__late__1", "less than 12 h left"), []),
+    ],
+)
+def test_a_message_about_days_links_the_page_of_each(marks: tuple[str, ...], linked: list[int]) -> None:
+    problem = open_problem("flights", "approval_waits", marks=marks)
+    message = write_message("prod", find_changes([problem], NOTHING), LINKS)
+    lines = [line for line in message.text.splitlines() if line.startswith("  Page of")]
+    assert lines == [f"  Page of 2026-11-{day}: http://air/flights/2026-11-{day}" for day in linked]
+
+
 def test_a_message_escapes_what_records_and_servers_said() -> None:
     problem = open_problem("flights", "archive_failed", text="<script>\r\nSubject: x & y")
     message = write_message("<prod>\n", find_changes([problem], NOTHING), LINKS)
@@ -303,7 +329,10 @@ def test_days_on_which_the_live_topic_differs_are_a_problem() -> None:
     (problem,) = audit_problem("flights", last)
     assert (problem.stream, problem.problem.kind, problem.marks) == ("flights", "delivery", ("2013-01-15",))
     assert problem.problem.text == "flights: the live topic differs from the table. 2013-01-15: 5 missing."
-    assert "tidemark delivery flights --from 2013-01-15 --to 2013-01-15" in problem.problem.hint
+    assert problem.problem.hint == (
+        "See each finding in the report of run scheduled__2013-01-16, or with"
+        " 'tidemark delivery flights --from 2013-01-15 --to 2013-01-15'"
+    )
     found = "2013-01-14: every record was delivered once; 2013-01-15: 5 missing; 2013-01-16: not certain"
     assert audit_lines({"flights": last, "trains": None}) == [
         f"flights: last delivery audit: {found}",

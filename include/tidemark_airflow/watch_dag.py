@@ -188,5 +188,6 @@ def _links(settings: "Settings") -> "Links":
     docs = settings.docs_url.rstrip("/")
     return Links(
         page=lambda stream: links.stream_url(stream) if stream else links.streams_url(),
+        day=links.day_url,
         docs=lambda page: f"{docs}/{page}/" if docs else f"docs/{page}.md",
     )

@@ -113,6 +113,29 @@ def test_a_day_that_no_run_explains_is_missing_with_a_link() -> None:
     assert found.links == (("Open 2013-01-15", "days/2013-01-15"),)
 
 
+def test_a_problem_that_a_form_or_a_dag_mends_leads_there() -> None:
+    days = [replace(state_of(state), day=date(2013, 1, n)) for n, state in enumerate(("overdue", "unproven"), 14)]
+    days = [*days, replace(days[1], day=date(2013, 1, 16), unproven_run="run-1")]
+    found = stream_needs(
+        replace(status("retention", "day_unproven", "day_not_ours", "archive_stale"), days=tuple(days))
+    )
+    links = {item.kind: ([path for _, path in item.links], item.dags) for item in found}
+    assert links == {
+        "retention": (["days/2013-01-14"], ("reconcile_flights",)),
+        "day_unproven": (["days/2013-01-16"], ("reconcile_flights",)),
+        "day_not_ours": (["days/2013-01-15"], ()),
+        "archive_stale": ([], ()),
+    }
+    (many,) = stream_needs(status("day_overdue", overdue=(DAY, date(2013, 1, 16))))
+    assert many.dags == ("tidemark_backfill",)
+
+
+def test_a_need_links_the_dag_in_airflow_around_the_pages() -> None:
+    (need,) = stream_needs(status("retention"))
+    text = page("stream", **(OF_STREAM | {"needs": (need,)}))
+    assert '<a data-airflow href="/base/dags/reconcile_flights">Open the DAG reconcile_flights</a>' in text
+
+
 def test_a_run_that_waits_for_a_person_puts_its_stream_on_top_with_a_link() -> None:
     waiting = status("run_failed", run=last_run("waiting", "Failed check: x"), name="delays")
     others = status(name="a"), status("run_failed", name="b", run=last_run())
@@ -176,29 +199,6 @@ def test_another_days_run_says_nothing_of_a_sealed_day() -> None:
     assert (found.state, found.sentence) == ("good", "2013-01-15 is complete.")
 
 
-@pytest.mark.parametrize("verdict", ["waiting", "failed"])
-def test_a_run_that_has_sealed_the_day_since_its_report_needs_no_person_for_it(verdict: str) -> None:
-    seal, run = seal_of(DAY, [sealed_log(log(), 0, 10)]), last_run(verdict)
-    states = {}
-    for name in (run.name, "run-2"):
-        seals = (replace(seal, run=name),)
-        states[name] = day_verdict(DAY, seals, run, run_cause(run, None, UTC), zone=UTC, now=NOW).state
-    assert states == {run.name: "good", "run-2": "attention"}
-
-
-SEALED = summarise(seal_of(DAY, [sealed_log(log(), 0, 10)]))
-
-
-def state_of(state: str, waiting_max: int = 0) -> DayRow:
-    of_seal = ("unproven_run", "version", "published", "quarantined", "checks", "lost", "unexplained", "rolled_back_to")
-    return DayRow(day=DAY, state=state, waiting_max=waiting_max, **dict.fromkeys(of_seal))
-
-
-@pytest.mark.parametrize(
-    ("state", "summaries", "known", "run"),
-    [
-        ("sealed", (SEALED,), state_of("sealed"), None),
-        ("amended", (SEALED, replace(SEALED, version=2)), state_of("sealed"), None),
 def newest_run(state: str, started: datetime = NOW) -> DayRun:
     return DayRun(name="run-1", state=state, started=started)
 
@@ -248,6 +248,29 @@ def test_a_running_run_that_asks_a_person_waits_for_that_person() -> None:
     assert (found.state, found.sentence) == ("attention", "2013-01-15 waits for a person's approval.")
 
 
+@pytest.mark.parametrize("verdict", ["waiting", "failed"])
+def test_a_run_that_has_sealed_the_day_since_its_report_needs_no_person_for_it(verdict: str) -> None:
+    seal, run = seal_of(DAY, [sealed_log(log(), 0, 10)]), last_run(verdict)
+    states = {}
+    for name in (run.name, "run-2"):
+        seals = (replace(seal, run=name),)
+        states[name] = day_verdict(DAY, seals, run, run_cause(run, None, UTC), zone=UTC, now=NOW).state
+    assert states == {run.name: "good", "run-2": "attention"}
+
+
+SEALED = summarise(seal_of(DAY, [sealed_log(log(), 0, 10)]))
+
+
+def state_of(state: str, waiting_max: int = 0) -> DayRow:
+    of_seal = ("unproven_run", "version", "published", "quarantined", "checks", "lost", "unexplained", "rolled_back_to")
+    return DayRow(day=DAY, state=state, waiting_max=waiting_max, **dict.fromkeys(of_seal))
+
+
+@pytest.mark.parametrize(
+    ("state", "summaries", "known", "run"),
+    [
+        ("sealed", (SEALED,), state_of("sealed"), None),
+        ("amended", (SEALED, replace(SEALED, version=2)), state_of("sealed"), None),
         ("lost", (replace(SEALED, lost=3, lost_of_day=3),), state_of("sealed"), None),
         ("waiting", (SEALED,), state_of("sealed", 7), None),
         ("held_back", (SEALED,), state_of("sealed", 7), last_run("days held back")),
@@ -275,6 +298,15 @@ def test_each_state_of_a_day_has_a_mark_and_words_in_the_calendar(
     assert len({mark for mark, _ in LEGEND.values()}) == len(LEGEND)
 
 
+@pytest.mark.parametrize(("summaries", "state"), [((), "failed"), ((SEALED,), "sealed")])
+def test_a_day_whose_newest_run_failed_is_marked_if_it_is_not_sealed(
+    summaries: tuple[DaySummary, ...], state: str
+) -> None:
+    later = last_run("complete", days=(date(2013, 1, 16),))
+    found = make_calendar(summaries, [state_of("overdue")], later, today=date(2013, 1, 20), year=None, failed={DAY})
+    assert dict(found.counts) == {state: 1}
+
+
 def test_a_calendar_of_years_starts_at_its_first_day_and_links_the_years_before() -> None:
     days = [replace(SEALED, day=date(2011, 3, 1) + timedelta(days=n)) for n in range(700)]
     recent = make_calendar(days, [], None, today=date(2013, 1, 31), year=None)
@@ -297,15 +329,6 @@ def test_the_tide_of_100_partitions_is_in_order_to_scale_and_names_what_is_short
     ]
     for row in rows:
         assert sum(band.width for band in row.bands) == pytest.approx(WIDTH, abs=0.05)
-
-@pytest.mark.parametrize(("summaries", "state"), [((), "failed"), ((SEALED,), "sealed")])
-def test_a_day_whose_newest_run_failed_is_marked_if_it_is_not_sealed(
-    summaries: tuple[DaySummary, ...], state: str
-) -> None:
-    later = last_run("complete", days=(date(2013, 1, 16),))
-    found = make_calendar(summaries, [state_of("overdue")], later, today=date(2013, 1, 20), year=None, failed={DAY})
-    assert dict(found.counts) == {state: 1}
-
 
 
 def test_what_kafka_deleted_before_it_was_archived_is_drawn_and_named() -> None:

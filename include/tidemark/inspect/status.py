@@ -278,7 +278,8 @@ def _layer_problems(item: LayerHealth, *, sealed: bool) -> Iterator[Problem]:
         yield Problem(
             kind="archive_never_started",
             text=text,
-            hint="Start the application archive_stream, or seal a day from Kafka alone with 'tidemark reconcile'",
+            hint="Start the application archive_stream, or seal a day from Kafka alone with the DAG"
+            f" reconcile_{name}, or with 'tidemark reconcile {name}'",
         )
     elif heartbeat is not None and heartbeat.state == "failed":
         text = f"The {layer} layer of {name} failed: {heartbeat.error or 'no error was recorded'}"
@@ -298,7 +299,8 @@ def _layer_problems(item: LayerHealth, *, sealed: bool) -> Iterator[Problem]:
         yield Problem(
             kind="retention",
             text=f"{name}: {'; '.join(item.retention.lines())}",
-            hint=f"Start the archive layer, raise the topic's retention.ms, or run 'tidemark reconcile {name}'",
+            hint="Start the archive layer, or raise the topic's retention.ms. A run of a day that is over fetches its"
+            f" records from Kafka: start one with the DAG reconcile_{name}, or with 'tidemark reconcile {name}'",
         )
     yield from _bound_problems(item)
 
@@ -331,7 +333,8 @@ def _overdue_problems(stream: Stream | None, overdue: Sequence[date], grace: tim
         kind="day_overdue",
         text=f"{stream.name}: days not sealed {limit}: {date_ranges(overdue)}."
         f" Overdue since {since:%Y-%m-%d %H:%M} in {stream.time_zone}",
-        hint=f"Check its last runs, then run 'tidemark backfill {stream.name} --from {overdue[0]} --to {overdue[-1]}'",
+        hint="Open the day's page, which says why, and rebuild it there. For many days use the DAG tidemark_backfill,"
+        f" or 'tidemark backfill {stream.name} --from {overdue[0]} --to {overdue[-1]}'",
     )
 
 
@@ -343,14 +346,15 @@ def _day_problems(name: str, days: Sequence[DayState]) -> Iterator[Problem]:
         yield Problem(
             kind="day_unproven",
             text=f"{name}: days published, not proven: {date_ranges(ours)}. Readers see rows that no seal proves{also}",
-            hint=f"Start a run of any day, it seals these days too: 'tidemark reconcile {name}'",
+            hint="Rebuild a day on its page: each run seals these days too. Or start a run of any day with the DAG"
+            f" reconcile_{name}, or with 'tidemark reconcile {name}'",
         )
     if others := [item.day for item in unproven if not item.unproven_run]:
         yield Problem(
             kind="day_not_ours",
             text=f"{name}: days with rows that Tidemark did not publish: {date_ranges(others)}",
-            hint="No run replaces these rows by itself:"
-            f" run 'tidemark reconcile {name} --from {others[0]} --to {others[-1]} --force', or delete the rows",
+            hint="No run replaces these rows by itself: delete them, or rebuild each day on its page, also if nothing"
+            f" new was archived. Or run 'tidemark reconcile {name} --from {others[0]} --to {others[-1]} --force'",
         )
 
 
@@ -359,5 +363,5 @@ def _run_problems(name: str, run: LastRun | None) -> Iterator[Problem]:
         yield Problem(
             kind="run_failed" if run.failed else "days_held_back",
             text=f"{name}: {run.title}. {' '.join(run.sentences[:1])}",
-            hint=f"Open the report {run.report}, correct the cause, and run the days again",
+            hint=f"Open the stream's page or the report {run.report}, correct the cause, and rebuild the days",
         )

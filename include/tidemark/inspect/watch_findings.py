@@ -76,7 +76,7 @@ def read_findings(settings: Settings, before: WatchState, now: datetime) -> Find
         audited = {name: pool.submit(read_last_audit, settings, name) for name in names}
         counts = [_answer(name, "dead letters", asked[name].result, problems) for name in names]
         audits = {name: _answer(name, "last delivery audit", audited[name].result, problems) for name in names}
-    problems += [item for count in counts if count is not None for item in _growth(count)]
+    problems += [item for count in counts if count is not None for item in growth_problem(count)]
     problems += [item for name, audit in audits.items() if audit is not None for item in audit_problem(name, audit)]
     unanswered = {item.stream for item in problems if item.problem.kind in {"unknown", "definition_invalid"}}
     if outages:
@@ -199,7 +199,8 @@ def count_dead_letters(
     return quiet if is_over else before
 
 
-def _growth(count: DeadLetterCount) -> Iterator[FoundProblem]:
+def growth_problem(count: DeadLetterCount) -> Iterator[FoundProblem]:
+    """The problem of a stream whose dead-letter topic grows."""
     if count.since_us is None:
         return
     grown = count.end - count.first
@@ -207,7 +208,8 @@ def _growth(count: DeadLetterCount) -> Iterator[FoundProblem]:
     problem = Problem(
         kind="dead_letters",
         text=f"{count.stream}: the dead-letter topic has grown by {grown:,} offsets since {since} UTC",
-        hint=f"Read why in their headers, correct the cause, then run 'tidemark replay {count.stream}'",
+        hint="Read why in their headers, correct the cause, then start the DAG tidemark_replay, or run"
+        f" 'tidemark replay {count.stream}'",
     )
     limits = [10**power for power in range(1, 13)]
     marks = tuple(f"more than {limit:,} offsets" for limit in limits if grown > limit)
@@ -245,7 +247,8 @@ def audit_problem(name: str, audit: LastAudit) -> Iterator[FoundProblem]:
         text = f"{name}: the live topic differs from the table. " + " ".join(
             " ".join((f"{item.day}: {item.text}.", *item.sentences)) for item in found
         )
-        hint = f"See each finding with 'tidemark delivery {name} --from {found[0].day} --to {found[-1].day}'"
+        span = f"--from {found[0].day} --to {found[-1].day}"
+        hint = f"See each finding in the report of run {audit.run}, or with 'tidemark delivery {name} {span}'"
         marks = tuple(str(item.day) for item in found)
         yield FoundProblem(stream=name, problem=Problem(kind="delivery", text=text, hint=hint), marks=marks)
 

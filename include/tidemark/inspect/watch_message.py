@@ -1,9 +1,10 @@
 """One message about everything that changed since a notifier announced the state last: subject, text and HTML."""
 
+import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import UTC, date
 from html import escape
 
 from tidemark.core.days import moment_text
@@ -14,14 +15,19 @@ from tidemark.inspect.watch import ALL_STREAMS, Change
 DETAILS_MAX = 30
 _SUBJECT_MAX = 150
 _TEXT_MAX = 1_000
+_DAYS_MAX = 5
+# The mark of a problem of a day, or of a day in a run: see watch_findings.
+_DAY = re.compile(r"(\d{4}-\d{2}-\d{2})( in run .*)?")
 _WORDS = {"began": "began", "worse": "got worse", "ended": "ended"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
-    """Absolute URLs: of a stream's page (of all streams for ``ALL_STREAMS``), and of a page of the documentation."""
+    """Absolute URLs: of a stream's page (of all streams for ``ALL_STREAMS``), of the page of its day, and of a page of
+    the documentation."""
 
     page: Callable[[str], str]
+    day: Callable[[str, date], str]
     docs: Callable[[str], str]
 
 
@@ -78,10 +84,18 @@ def _paragraph(item: Change, links: Links) -> _Paragraph:
         lines.insert(1, ("New", cut(printable(", ".join(item.marks)), _TEXT_MAX)))
     if not ended:
         lines.append(("What to do", cut(printable(problem.hint), _TEXT_MAX)))
+        days = _days(item.marks or problem.marks)
+        lines += [(f"Page of {day}", links.day(problem.stream, day)) for day in days[:_DAYS_MAX]]
         lines.append(("Runbook", links.docs(PAGES[problem.kind])))
     lines.append(("Page", links.page(problem.stream)))
     title = f"{_name(item)}: {problem.kind} {_WORDS[item.change]}. {meaning}"
     return _Paragraph(title=f"{_name(item)}: {problem.kind} ended" if ended else title, lines=tuple(lines))
+
+
+def _days(marks: Iterable[str]) -> tuple[date, ...]:
+    """Those that the marks name, the newest first."""
+    found = filter(None, map(_DAY.fullmatch, marks))
+    return tuple(sorted({date.fromisoformat(item[1]) for item in found}, reverse=True))
 
 
 def _plain(paragraph: _Paragraph) -> str:

@@ -6,7 +6,8 @@ from datetime import date
 
 from tidemark.core.days import date_ranges
 from tidemark.inspect.problems import Problem
-from tidemark.inspect.status_rows import StreamRow
+from tidemark.inspect.status_rows import DayRow, StreamRow
+from tidemark.orchestration.steps import dag_id
 from tidemark.pages.causes import RunCause
 from tidemark.pages.words import sentence
 
@@ -27,17 +28,22 @@ URGENCY = (
     "speed_stale",
     "archive_never_started",
 )
+# A run of a day fetches what is missing from Kafka, and seals what was published without a proof.
+_MENDED_BY_A_RUN = ("retention", "archive_never_started", "day_unproven")
+BACKFILL = "tidemark_backfill"
 _LINKS_MAX = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """``links`` are texts and paths below the stream's page; ``details`` are shown only to who asks for them."""
+    """``links`` are texts and paths below the stream's page, ``dags`` those of Airflow that mend it; ``details`` are
+    shown only to those who ask for them."""
 
     kind: str
     text: str
     hint: str = ""
     links: tuple[tuple[str, str], ...] = ()
+    dags: tuple[str, ...] = ()
     details: tuple[str, ...] = ()
 
     @property
@@ -68,7 +74,7 @@ def _needs(status: StreamRow, cause: RunCause | None) -> Iterator[Need]:
             links = (*_day_links(run.days), report)
             yield Need(kind=item.kind, text=f"{sentence(run.title)} {why}".strip(), links=links, details=details)
         else:
-            yield _plain(status.stream, item)
+            yield _plain(status, item)
 
 
 def _overdue(status: StreamRow) -> Iterator[Need]:
@@ -80,12 +86,27 @@ def _overdue(status: StreamRow) -> Iterator[Need]:
         text = (
             f"{date_ranges(days)} {'is' if len(days) == 1 else 'are'} missing: not sealed, and the deadline has passed."
         )
-        yield Need(kind="day_overdue", text=text, links=_day_links(days))
+        dags = (BACKFILL,) if len(days) > 1 else ()
+        yield Need(kind="day_overdue", text=text, links=_day_links(days), dags=dags)
 
 
-def _plain(stream: str, problem: Problem) -> Need:
-    text = sentence(problem.text.removeprefix(f"{stream}: "))
-    return Need(kind=problem.kind, text=text, hint=sentence(problem.hint))
+def _plain(status: StreamRow, problem: Problem) -> Need:
+    """With the pages and DAGs that the hint is about."""
+    text = sentence(problem.text.removeprefix(f"{status.stream}: "))
+    days = tuple(item.day for item in status.days if _concerns(problem.kind, item))
+    dags = (dag_id(status.stream),) if problem.kind in _MENDED_BY_A_RUN else ()
+    hint = sentence(problem.hint)
+    return Need(kind=problem.kind, text=text, hint=hint, links=_day_links(days), dags=dags)
+
+
+def _concerns(kind: str, item: DayRow) -> bool:
+    match kind:
+        case "day_unproven" | "day_not_ours":
+            return item.state == "unproven" and (item.unproven_run is not None) == (kind == "day_unproven")
+        case "retention" | "archive_never_started":
+            return item.state in {"overdue", "unsealed"}
+        case _:
+            return False
 
 
 def _day_links(days: tuple[date, ...]) -> tuple[tuple[str, str], ...]:

@@ -68,7 +68,8 @@ def _no_answer(name: str, seconds: float) -> PartError:
         problem=f"{name}: no answer",
         expected=f"an answer within {seconds:g} s",
         found="none yet",
-        hint="Load the page again. If that does not help, 'tidemark doctor' names the service that does not answer.",
+        hint="Load the page again. If that does not help, a server does not answer: ask whoever runs Tidemark here. The"
+        " command 'tidemark doctor' names the server.",
     )
 
 

@@ -32,5 +32,6 @@ def _environment() -> Environment:
 
 
 def page(name: str, **values: Any) -> str:
-    """The page of template ``<name>.html.j2``. ``root`` is the path before every link, without a slash at its end."""
+    """The page of template ``<name>.html.j2``. ``root`` is the path before every link, without a slash at its end, and
+    ``airflow`` that of Airflow's own pages."""
     return _environment().get_template(f"{name}.html.j2").render(**values)

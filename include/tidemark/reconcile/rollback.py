@@ -119,7 +119,7 @@ def _require_own_records(run: Run, wanted: Seal) -> None:
             where=f"{run.stream.name}, {wanted.day} version {wanted.version}",
             hint="A key that decides days has changed since that version. To go back, restore the key, and rebuild"
             f" {date_ranges(to_rebuild(conflicts))} together: tidemark reconcile {run.stream.name} --from {wanted.day}"
-            " --reassign-days",
+            " --reassign-days, or the DAG with 'Reassign days'",
         )
 
 

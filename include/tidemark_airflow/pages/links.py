@@ -24,19 +24,9 @@ def day_url(stream: str, day: date) -> str:
     return _framed(f"streams/{quote(stream, safe='')}/days/{day.isoformat()}")
 
 
-def run_url(stream: str, run: str) -> str:
-    """The page of a stream's run, with its report. ``run`` is the run's name in keys, or Airflow's id of it."""
-    return _framed(f"streams/{quote(stream, safe='')}/runs/{quote(run, safe='')}")
-
-
 def report_url(stream: str, run: str) -> str:
     """A run's report alone, without Airflow's frame."""
     return f"{base_url()}{PREFIX}/streams/{quote(stream, safe='')}/runs/{quote(run, safe='')}/report.html"
-
-
-def airflow_run_url(dag: str, run_id: str) -> str:
-    """Airflow's own page of a DAG's run."""
-    return f"{base_url()}dags/{quote(dag, safe='')}/runs/{quote(run_id, safe='')}"
 
 
 def base_url() -> str:

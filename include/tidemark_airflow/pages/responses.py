@@ -41,7 +41,8 @@ def root_of(request: Request) -> str:
 
 def html(request: Request, name: str, *, code: int = 200, **values: Any) -> HTMLResponse:
     """The page of a template."""
-    return HTMLResponse(page(name, root=root_of(request), **values), status_code=code)
+    root = root_of(request)
+    return HTMLResponse(page(name, root=root, airflow=root.rpartition("/")[0], **values), status_code=code)
 
 
 def add_answers(app: FastAPI) -> None:

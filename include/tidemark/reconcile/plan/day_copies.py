@@ -122,7 +122,8 @@ def conflict_error(run: Run, plan: Plan, conflicts: Sequence[DayConflict]) -> Co
         found="; ".join(map(str, conflicts[:NAMED_MAX])) + more,
         where=f"run {run.name} of stream {run.stream.name}",
         hint=f"A key that decides days has changed between the copies. To rebuild {date_ranges(days)} together:"
-        f" tidemark reconcile {run.stream.name} --from {first} --reassign-days. See docs/how-to/change-a-days-key.md",
+        f" tidemark reconcile {run.stream.name} --from {first} --reassign-days, or the DAG with"
+        " 'Reassign days'. See docs/how-to/change-a-days-key.md",
         days=days,
     )
 
