@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import Param
-from airflow.sdk.exceptions import AirflowRuntimeError, AirflowSkipException
+from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.sdk.execution_time.comms import ErrorResponse, TriggerDagRun
 from airflow.sdk.timezone import utcnow
 
@@ -14,6 +14,7 @@ from tidemark.reconcile.results import PLAN
 from tidemark_airflow.connections import open_run
 from tidemark_airflow.context import explained
 from tidemark_airflow.pages.links import report_url
+from tidemark_airflow.task_log import log_skip
 
 if TYPE_CHECKING:
     from tidemark.reconcile.approval import Decision
@@ -51,7 +52,7 @@ class ApproveStep(HITLOperator):
         run = explained(lambda: open_run(self.stream, context["run_id"]))
         question = open_question(run)
         if question is None:
-            raise AirflowSkipException("Nothing needs a person's approval")
+            raise log_skip(self.log, "Nothing needs a person's approval")
         report_run(run, waiting=question.sentences)
         self.subject, self.body = question.subject, question.body(report_url(self.stream, run.name))
         self.log.info("%s\n%s", self.subject, "\n".join(question.sentences))

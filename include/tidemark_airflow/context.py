@@ -41,9 +41,12 @@ def request(stream_name: str, context: Any) -> Request:
 
 def explained(action: Callable[[], T], *final: type[TidemarkError]) -> T:
     """The action's result. A retry can't fix a wrong setting, definition or form, nor rows that failed their checks
-    or that a person did not approve: these errors, and the ``final`` ones, fail the task for good."""
+    or that a person did not approve: these errors, and the ``final`` ones, fail the task for good.
+
+    The log has the error once: with its own traceback, and without the error that Airflow's one stands for.
+    """
     pointless: tuple[type[TidemarkError], ...] = (ConfigError, RequestError, QualityError, ApprovalError, *final)
     try:
         return action()
     except pointless as error:
-        raise AirflowFailException(str(error)) from error
+        raise AirflowFailException(str(error)).with_traceback(error.__traceback__) from None

@@ -8,7 +8,7 @@ from airflow.sdk import BaseOperator, BaseSensorOperator, PokeReturnValue
 
 from tidemark.core.errors import IncompleteError
 from tidemark.orchestration import tasks
-from tidemark.orchestration.steps import LAST_TASK
+from tidemark.orchestration.steps import LAST_TASK, LEASE_STEP
 from tidemark_airflow.assets import announce
 from tidemark_airflow.connections import open_run
 from tidemark_airflow.context import explained, request
@@ -33,10 +33,16 @@ class LeaseStep(BaseSensorOperator):
     def poke(self, context: Any) -> PokeReturnValue:
         ti = context["ti"]
         run = explained(lambda: open_run(self.stream, context["run_id"]))
+        first = ti.get_first_reschedule_date(context)
+        if first is None:
+            log_begin(self.log, LEASE_STEP, run)
         holder = explained(lambda: tasks.take_lease(run, partial(_has_ended, ti)))
+        began = first or datetime.now(UTC)
         if holder is not None:
-            began = ti.get_first_reschedule_date(context) or datetime.now(UTC)
             self.log.info("Waiting since %s for %s", began.isoformat(timespec="seconds"), holder)
+        else:
+            waited_seconds = (datetime.now(UTC) - began).total_seconds()
+            self.log.info("Run %s has the lease of %s, after %.0f s", run.name, self.stream, waited_seconds)
         return PokeReturnValue(is_done=holder is None)
 
 

@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException
 
 from tidemark.connections.spark_submit import checked_way
 from tidemark.core.errors import ConfigError
@@ -30,7 +30,7 @@ from tidemark_airflow.connections import open_run
 from tidemark_airflow.context import explained
 from tidemark_airflow.lineage import name_task, task_lineage
 from tidemark_airflow.spark_job import SparkJob, ended, no_outcome, rolled_back, saved, spark_job
-from tidemark_airflow.task_log import log_begin, log_end
+from tidemark_airflow.task_log import log_begin, log_end, log_skip
 
 if TYPE_CHECKING:
     from tidemark.run import Run
@@ -96,7 +96,7 @@ class SparkStep(BaseOperator):
         """
         run = explained(lambda: self._run(context))
         if because := explained(lambda: tasks.nothing_to_do(self.step, run)):
-            raise AirflowSkipException(because)
+            raise log_skip(self.log, because)
         if context["ti"].try_number == 1 and explained(lambda: tasks.done_before(self.step, run)):
             with self._logged(context, run):
                 self._raise_reason(context, None)

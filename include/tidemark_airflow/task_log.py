@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk.exceptions import AirflowSkipException
+
 from tidemark.core.errors import TidemarkError
 from tidemark.orchestration.step_log import begin_text, end_lines
 
@@ -18,6 +20,12 @@ def log_begin(log: Any, step: str, run: "Run") -> None:
 def log_end(log: Any, step: str, run: "Run") -> None:
     """What the step did, as it has saved it."""
     _write(log, lambda: end_lines(step, run))
+
+
+def log_skip(log: Any, because: str) -> AirflowSkipException:
+    """Why there is nothing to do, as a line of its own: Airflow folds its own line about it away."""
+    log.info("Skipped: %s", because)
+    return AirflowSkipException(because)
 
 
 def _write(log: Any, lines: Callable[[], Iterable[str]]) -> None:

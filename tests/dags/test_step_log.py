@@ -8,12 +8,14 @@ import pytest
 from tests.conftest import MakeStream
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.core.outcome import Outcome
+from tidemark.maintenance.run import MAINTAIN
 from tidemark.orchestration.step_log import begin_text, end_lines
 from tidemark.reconcile.audit.checks import CheckOutcome, Expected
 from tidemark.reconcile.results import (
     AUDIT,
     REBUILD,
     REFILL,
+    REPORT,
     AuditResult,
     DayCounts,
     DeduplicatedBy,
@@ -24,6 +26,7 @@ from tidemark.reconcile.results import (
 )
 from tidemark.run import Run
 from tidemark.settings import Settings
+from tidemark.speed.replay.replay import REPLAY, Replayed
 
 pytestmark = pytest.mark.services
 DAY = date(2013, 1, 14)
@@ -80,5 +83,44 @@ def test_a_refill_ends_with_what_it_fetched_and_what_was_lost(run: Run) -> None:
 
 def test_a_step_whose_earlier_steps_saved_nothing_still_says_what_it_does(run: Run) -> None:
     assert begin_text("rebuild", run) == f"Step rebuild of {run.stream.name}, run logged"
-    assert begin_text("replay", run) == f"Step replay of {run.stream.name}, run logged"
+    assert begin_text("rollback", run) == f"Step rollback of {run.stream.name}, run logged"
     assert list(end_lines("seal", run)) == list(end_lines("replay", run)) == []
+
+
+def test_a_replay_ends_with_where_each_dead_letter_is(run: Run) -> None:
+    assert begin_text("replay", run).startswith(f"Process the dead letters of {run.stream.name} again")
+    found = Replayed(read=1010, published=1000, dead_again=4, duplicates=5, not_ours=1, lost=7)
+    save(run, REPLAY, found.to_value())
+    assert list(end_lines("replay", run))[:-1] == [
+        "1,010 dead letters read = 1,000 to the live topic + 4 dead again + 5 further copies + 1 not of this stream",
+        "Retention deleted 7 offsets before any replay",
+    ]
+
+
+def test_a_maintenance_ends_with_what_each_part_did_also_if_a_later_part_failed(run: Run) -> None:
+    table = {"snapshots_expired": 3, "snapshots_kept": 2, "files_deleted": 8, "orphans_deleted": ["a"]}
+    parts: dict[str, Any] = {
+        "tables": {"db.flights": table},
+        "uploads_aborted": ["u"],
+        "objects_unlisted": [],
+        "ledger": {"manifests": 1200, "new": 5, "segments": 2},
+        "compacted": {"files": 40, "files_written": 2, "unfit": {"data/x": "it is missing"}},
+        "replaced": {"deleted": 6, "waiting": 40},
+    }
+    save(run, MAINTAIN, parts)
+    assert list(end_lines("maintain", run))[:-1] == [
+        "1 unfinished uploads aborted, 0 objects in no manifest",
+        "db.flights: 3 snapshots expired, 2 kept, 9 files deleted",
+        "Ledger: 1,200 manifests, 5 of them new",
+        "40 small objects rewritten as 2; 6 replaced objects deleted, 40 wait for their week to end",
+        "Not compacted: data/x: it is missing",
+    ]
+    save(run, MAINTAIN, {"tables": {}}, error="S3 does not answer")
+    (line,) = end_lines("maintain", run)
+    assert line.startswith("Step maintain took")
+
+
+def test_the_last_step_ends_with_the_reports_verdict(run: Run) -> None:
+    assert list(end_lines("complete", run)) == ["Run logged: it has no report"]
+    save(run, REPORT, {"verdict": {"title": "2013-01-14 is complete", "sentences": []}})
+    assert list(end_lines("complete", run)) == ["Run logged: 2013-01-14 is complete"]

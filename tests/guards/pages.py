@@ -45,4 +45,28 @@ GUARDS = (
         new='"base"',
         tests=("tests/web/test_answers.py::test_dags_runs_and_tasks_have_a_tab_and_the_navigation_an_entry",),
     ),
+    Guard(
+        name="error-logged-once",
+        promise="The log of a task that fails for good has the error's text once.",
+        path="include/tidemark_airflow/context.py",
+        old=".with_traceback(error.__traceback__) from None",
+        new=" from error",
+        tests=("tests/dags/test_task_log.py::test_an_error_that_no_retry_mends_is_logged_once_with_its_place",),
+    ),
+    Guard(
+        name="skip-says-why",
+        promise="A skipped task says why in a line of its own.",
+        path="include/tidemark_airflow/task_log.py",
+        old='    log.info("Skipped: %s", because)\n',
+        new="",
+        tests=("tests/dags/test_task_log.py::test_a_skipped_approval_says_why",),
+    ),
+    Guard(
+        name="libraries-stay-quiet",
+        promise="A task's log has no line for each table that pyiceberg loads.",
+        path="include/tidemark/tables/file_io.py",
+        old='logging.getLogger("pyiceberg.io").setLevel(logging.WARNING)\n',
+        new="",
+        tests=("tests/dags/test_task_log.py::test_pyiceberg_says_nothing_of_each_table_that_it_loads",),
+    ),
 )

@@ -7,12 +7,12 @@ from great_expectations.compatibility import pydantic
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.expectations.query import QueryExpectation, name, text
+from tidemark.expectations.query import SparkQueryExpectation, name, text
 
 _HEADER = "tidemark.source"  # topic, topic id, partition, offset
 
 
-class KafkaExpectation(QueryExpectation):
+class KafkaExpectation(SparkQueryExpectation):
     """The columns that have a record's place. The defaults are those of Tidemark's tables."""
 
     topic_id_column: str = "_topic_id"

@@ -44,7 +44,7 @@ class UnexpectedOfQuery(TableMetricProvider):
         return {"counts": counts, "examples": [row.asDict() for row in examples]}
 
 
-class QueryExpectation(BatchExpectation, ABC):
+class SparkQueryExpectation(BatchExpectation, ABC):
     """Succeeds if the query of ``unexpected`` finds no row of the batch, which it names ``{batch}``."""
 
     sentence: ClassVar[str]

@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 from great_expectations.compatibility import pydantic
 
-from tidemark.expectations.query import QueryExpectation, name
+from tidemark.expectations.query import SparkQueryExpectation, name
 
 
-class ExpectKeyToBeUnique(QueryExpectation):
+class ExpectKeyToBeUnique(SparkQueryExpectation):
     """No two rows have the same values in all ``columns``. A row with a null among them is not judged."""
 
     columns: Sequence[str]
@@ -23,7 +23,7 @@ class ExpectKeyToBeUnique(QueryExpectation):
         return f"SELECT {key}, count(*) AS copies FROM {{batch}} WHERE {whole} GROUP BY {key} HAVING count(*) > 1"  # noqa: S608
 
 
-class ExpectRowsToBeConserved(QueryExpectation):
+class ExpectRowsToBeConserved(SparkQueryExpectation):
     """Each day has the rows that were read less those quarantined and removed, and no row is of another day or none.
 
     ``days``: day, in ISO form → ``read``, and where not 0 ``quarantined`` and ``removed``.
@@ -60,7 +60,7 @@ class ExpectRowsToBeConserved(QueryExpectation):
         )
 
 
-class ExpectColumnValuesToExistInOtherTable(QueryExpectation):
+class ExpectColumnValuesToExistInOtherTable(SparkQueryExpectation):
     """Each value of ``column`` is one of ``other_column`` in ``other_table``, a table or view of the Spark session.
 
     Nulls are not judged. ``mostly`` is the share of values that must exist there.

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from tidemark.core.days import date_ranges
 from tidemark.core.delivery import DELIVERY, DeliveryAudit
 from tidemark.core.offsets import count
+from tidemark.core.outcome import RunStep
 from tidemark.core.plan import Plan
 from tidemark.core.text import excerpt
+from tidemark.orchestration.steps import LAST_TASK
 from tidemark.reconcile.audit.checks import CheckOutcome, observed_text
 from tidemark.reconcile.results import (
     AUDIT,
@@ -40,6 +42,21 @@ if TYPE_CHECKING:
     from tidemark.run import Run
 
 Lines = Iterator[str]
+# Their own modules import Spark.
+_REPLAY = RunStep("replay", dict[str, Any])
+_MAINTAIN = RunStep("maintain", dict[str, Any])
+
+
+# What the steps do that need no plan for their text. A stream and a run are named.
+_BEGIN = {
+    "wait_for_lease": "Take the lease of {stream} for run {run}: one run of a stream works at a time",
+    "finalize_plan": "Plan the same offsets of {stream} again: each of them must be archived now",
+    "delivery": "Compare the live topic of {stream} with the days that the run has sealed",
+    "complete": "Decide how run {run} of {stream} ended",
+    "report": "Write the report of run {run} of {stream}",
+    "replay": "Process the dead letters of {stream} again, with its present transformation",
+    "maintain": "Maintain the archive and the tables of {stream}",
+}
 
 
 def begin_text(step: str, run: "Run") -> str:
@@ -51,8 +68,6 @@ def begin_text(step: str, run: "Run") -> str:
             first = run.outcome(PLAN)
             offsets = count(item.range for item in first.result.refill) if first and first.result else 0
             return f"Fetch {offsets:,} offsets of {run.stream.topic} from Kafka into the archive"
-        case "finalize_plan":
-            return f"Plan the same offsets of {name} again: each of them must be archived now"
         case "rebuild" if plan:
             objects = len({item.key for item in plan.slices})
             return f"Rebuild {days} of {name} from {objects:,} objects of the archive"
@@ -64,14 +79,8 @@ def begin_text(step: str, run: "Run") -> str:
             return f"Publish {days} of {name} in one atomic step"
         case "seal" if plan:
             return f"Seal {days} of {name}"
-        case "delivery":
-            return f"Compare the live topic of {name} with the days that the run has sealed"
-        case "complete":
-            return f"Decide how run {run.name} of {name} ended"
-        case "report":
-            return f"Write the report of run {run.name} of {name}"
         case _:
-            return f"Step {step} of {name}, run {run.name}"
+            return _BEGIN.get(step, f"Step {step} of {{stream}}, run {{run}}").format(stream=name, run=run.name)
 
 
 def _newest_plan(run: "Run") -> Plan | None:
@@ -83,8 +92,15 @@ def _newest_plan(run: "Run") -> Plan | None:
 
 
 def end_lines(step: str, run: "Run") -> Lines:
-    """What the step has saved of its work, also where it failed; nothing where it saved nothing."""
-    known = {item.name: item for item in (*STEPS, REPORT, ROLLBACK)}
+    """What the step has saved of its work, also where it failed; nothing where it saved nothing.
+
+    The last step saves nothing: the report's verdict is what it decided by.
+    """
+    if step == LAST_TASK:
+        ended = run.outcome(REPORT)
+        yield f"Run {run.name}: {ended.result['verdict']['title'] if ended and ended.result else 'it has no report'}"
+        return
+    known = {item.name: item for item in (*STEPS, REPORT, ROLLBACK, _REPLAY, _MAINTAIN)}
     found = run.outcome(known[step]) if step in _LINES else None
     if found is not None and found.result is not None:
         yield from _LINES[step](found.result)
@@ -197,6 +213,39 @@ def _rollback(result: RollbackResult) -> Lines:
     yield f"{sealed.day}: v{sealed.version} has the {result.rows_published:,} rows of v{result.rolled_back_to} again"
 
 
+def _replay(result: dict[str, Any]) -> Lines:
+    yield (
+        f"{result['read']:,} dead letters read = {result['published']:,} to the live topic"
+        f" + {result['dead_again']:,} dead again + {result['duplicates']:,} further copies"
+        f" + {result['not_ours']:,} not of this stream"
+    )
+    if result["lost"]:
+        yield f"Retention deleted {result['lost']:,} offsets before any replay"
+
+
+def _maintain(result: dict[str, Any]) -> Lines:
+    """What was done: an error ends the sequence, so the rest may be missing."""
+    if "uploads_aborted" in result:
+        yield (
+            f"{len(result['uploads_aborted']):,} unfinished uploads aborted,"
+            f" {len(result['objects_unlisted']):,} objects in no manifest"
+        )
+    for name, done in result["tables"].items():
+        yield (
+            f"{name}: {done['snapshots_expired']:,} snapshots expired, {done['snapshots_kept']:,} kept,"
+            f" {done['files_deleted'] + len(done['orphans_deleted']):,} files deleted"
+        )
+    if "ledger" in result:
+        yield f"Ledger: {result['ledger']['manifests']:,} manifests, {result['ledger']['new']:,} of them new"
+    if "compacted" in result:
+        small, replaced = result["compacted"], result["replaced"]
+        yield (
+            f"{small['files']:,} small objects rewritten as {small['files_written']:,};"
+            f" {replaced['deleted']:,} replaced objects deleted, {replaced['waiting']:,} wait for their week to end"
+        )
+        yield from (f"Not compacted: {key}: {because}" for key, because in small["unfit"].items())
+
+
 def _held(held: Sequence[HeldDay]) -> Lines:
     for item in held:
         yield f"{item.day}: held back, keeps its version: {item.because}"
@@ -214,4 +263,6 @@ _LINES: dict[str, Callable[[Any], Lines]] = {
     DELIVERY.name: _delivery,
     REPORT.name: _report,
     ROLLBACK.name: _rollback,
+    _REPLAY.name: _replay,
+    _MAINTAIN.name: _maintain,
 }

@@ -1,6 +1,7 @@
 """Pyiceberg's files on S3, with what Arrow can't do: ask for encryption, and delete without leaving an empty object."""
 
 import json
+import logging
 from functools import cache
 from io import BytesIO
 from threading import Lock
@@ -19,6 +20,8 @@ CA_BUNDLE = "tidemark.s3.ca-bundle"
 ENCRYPTION = "tidemark.s3.encryption"
 S3_FILES = f"{__name__}.S3Files"
 _ONE_AT_A_TIME = Lock()
+# Else a line about this class for each table that a task loads.
+logging.getLogger("pyiceberg.io").setLevel(logging.WARNING)
 
 
 class S3Files(PyArrowFileIO):
