@@ -13,6 +13,7 @@ from airflow.sdk.timezone import utcnow
 from tidemark.reconcile.results import PLAN
 from tidemark_airflow.connections import open_run
 from tidemark_airflow.context import explained
+from tidemark_airflow.notes import run_note
 from tidemark_airflow.pages.links import report_url
 from tidemark_airflow.task_log import log_skip
 
@@ -72,11 +73,11 @@ class ApproveStep(HITLOperator):
         by, words = user.get("name") or user.get("id") or NOBODY, str(answer["params_input"].get(WORDS) or "")
         self.log.info("%s by %s: %s", choice, by, words)
         if choice == REBUILD:
-            self._start_again(run, context, by, answer["responded_at"])
+            self._start_again(run, context, by, words, answer["responded_at"])
         asked = str(context["ti"].xcom_pull(task_ids=self.task_id, key=_ASKED))
         explained(lambda: decide(run, DECISIONS[choice], by=by, words=words, at=answer["responded_at"], asked=asked))
 
-    def _start_again(self, run: "Run", context: Any, by: str, at: datetime) -> None:
+    def _start_again(self, run: "Run", context: Any, by: str, words: str, at: datetime) -> None:
         """Start a run of the same days. Its id is that of the answer, so that a repetition starts no second one."""
         from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
 
@@ -88,10 +89,9 @@ class ApproveStep(HITLOperator):
         form = {"from_day": str(min(days)), "to_day": str(max(days)), "force": True}
         if planned.reassigned:
             form["reassign_days"] = True
+        note = run_note(self.stream, days, f"rebuild instead of run {context['run_id']}, asked for by {by}", words)
         found = SUPERVISOR_COMMS.send(
-            TriggerDagRun(
-                dag_id=self.dag_id, run_id=name, run_after=utcnow(), conf=form, note=f"Rebuild, asked for by {by}"
-            )
+            TriggerDagRun(dag_id=self.dag_id, run_id=name, run_after=utcnow(), conf=form, note=note)
         )
         if isinstance(found, ErrorResponse) and found.error.value != "DAGRUN_ALREADY_EXISTS":
             raise AirflowRuntimeError(found)

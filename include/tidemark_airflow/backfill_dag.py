@@ -152,8 +152,8 @@ class ChunkStep(TriggerDagRunOperator):
 
     def execute(self, context: Any, event: Any = None) -> None:  # noqa: ARG002  # Airflow gives the trigger's event
         ti, reconcile, params = context["ti"], self.trigger_dag_id, context["params"]
-        asked = f": {params['reason']}" if params["reason"] else ""
-        self.note = run_note(params["stream"], self.days, f"backfill by run {context['run_id']}{asked}")
+        why = f"backfill by run {context['run_id']}"
+        self.note = run_note(params["stream"], self.days, why, params["reason"] or "")
         for attempt in count(1):
             # It starts with the day: Airflow keeps ids that start with ``backfill__`` for its own.
             run = f"{self.days[0]}__{context['run_id']}__{attempt}"

@@ -9,6 +9,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowRuntimeError
 
 from tidemark.orchestration.steps import dag_id
+from tidemark_airflow.notes import run_note
 from tidemark_airflow.triggers import UNDER_WAY
 
 if TYPE_CHECKING:
@@ -69,14 +70,12 @@ def _can_run(dag: str, ti: Any) -> bool:
 
 def run_of(late: "LateDays", now: datetime) -> dict[str, Any]:
     """The arguments of the operator that starts the run. Its id starts with the first late day."""
-    from tidemark.inspect.watch_late import note
-
     day = str(late.requested)
     return {
         "trigger_dag_id": dag_id(late.stream),
         "trigger_run_id": f"{min(late.records)}__late__{now:%Y-%m-%dT%H-%M-%S}",
         "conf": {"from_day": day, "to_day": day},
-        "note": note(late),
+        "note": run_note(late.stream, sorted(late.records), "late records"),
     }
 
 

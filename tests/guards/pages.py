@@ -69,4 +69,12 @@ GUARDS = (
         new="",
         tests=("tests/dags/test_task_log.py::test_pyiceberg_says_nothing_of_each_table_that_it_loads",),
     ),
+    Guard(
+        name="note-keeps-words",
+        promise="The note of a run has its days and the words of the person who wanted it.",
+        path="include/tidemark_airflow/notes.py",
+        old="            dag_run.note = _note(days, zone.name, why, own)",
+        new='            dag_run.note = own or _note(days, zone.name, why, "")',
+        tests=("tests/dags/test_notes.py::test_a_runs_note_names_its_days_and_why",),
+    ),
 )

@@ -67,7 +67,7 @@ def test_a_form_without_its_token_or_from_another_site_starts_nothing(
     assert (runs(pages, reconcile), runs(pages, "tidemark_rollback")) == before
 
 
-def test_a_rebuild_starts_one_run_in_the_users_name_with_the_words_as_its_note(
+def test_a_rebuild_starts_one_run_in_the_users_name_with_the_words_in_its_note(
     pages: PagesServer, shown: Log, reconcile: str
 ) -> None:
     before = runs(pages, reconcile)
@@ -77,7 +77,8 @@ def test_a_rebuild_starts_one_run_in_the_users_name_with_the_words_as_its_note(
         page = page_after(user, answer)
     (run,) = (item for name, item in runs(pages, reconcile).items() if name not in before)
     assert run["conf"] == {"from_day": str(MONDAY), "to_day": str(MONDAY), "force": True}
-    assert (run["triggering_user_name"], run["note"], run["logical_date"]) == ("ned", "a <b>late</b> file", None)
+    note = f"{MONDAY}, America/New_York: rebuild: a <b>late</b> file"
+    assert (run["triggering_user_name"], run["note"], run["logical_date"]) == ("ned", note, None)
     assert run["dag_run_id"].startswith(f"{MONDAY}__rebuild__")
     assert "The rebuild was started." in page
     assert f"/dags/{reconcile}/runs/{run['dag_run_id']}" in page
@@ -115,7 +116,7 @@ def test_a_rollback_and_an_accepted_loss_start_their_runs(pages: PagesServer, sh
     ("action", "change", "text"),
     [
         ("rebuild", {"words": " "}, "Say why"),
-        ("rebuild", {"words": "x" * 1001}, "Say why"),
+        ("rebuild", {"words": "x" * 901}, "Say why"),
         ("accept-loss", {"sure": ""}, "tick that the records are lost"),
         ("rollback", {"version": "one"}, "There is no version one"),
         ("approve", {"run_id": ""}, "names no run"),

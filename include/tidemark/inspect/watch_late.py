@@ -8,13 +8,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
-from tidemark.core.days import date_ranges
-from tidemark.core.text import cut
 from tidemark.current_view.day_states import DayState
 from tidemark.inspect.problems import Problem
 from tidemark.inspect.watch import FoundProblem, Reopening
-
-NOTE_CHARACTERS_MAX = 1_000  # of a run, in Airflow's database
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +48,6 @@ def reopenings(late: LateDays, run: str) -> tuple[Reopening, ...]:
     """What to save when a run is started."""
     days = sorted(late.records.items())
     return tuple(Reopening(stream=late.stream, day=str(day), records=count, run=run) for day, count in days)
-
-
-def note(late: LateDays) -> str:
-    """What a run is for, in Airflow's words about it."""
-    return cut(f"Late records of {date_ranges(sorted(late.records))}", NOTE_CHARACTERS_MAX)
 
 
 def still_late(

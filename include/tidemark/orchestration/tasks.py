@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
+from tidemark.core.days import date_ranges
 from tidemark.core.delivery import DELIVERY, FAILS_NO_RUN
 from tidemark.core.errors import IncompleteError, QualityError
 from tidemark.orchestration.compared_days import nothing_to_compare
@@ -211,5 +212,5 @@ def held(run: "Run") -> tuple[HeldDay, ...]:
 
 
 def days_text(days: Sequence[date]) -> str:
-    """The days in words, for logs."""
-    return f"{days[0]}" if len(days) == 1 else f"{days[0]} to {days[-1]} ({len(days)} days)"
+    """The days in words, for logs and notes."""
+    return date_ranges(days) + (f" ({len(days)} days)" if len(days) > 1 else "")

@@ -18,6 +18,7 @@ from tidemark.definitions.stream import load_stream
 from tidemark.orchestration.run_days import require_over
 from tidemark.orchestration.steps import dag_id
 from tidemark.settings import streams_dir
+from tidemark_airflow.notes import run_note
 from tidemark_airflow.pages.access import Answerable, PathDay, Rerunnable, User
 from tidemark_airflow.pages.airflow_api import call_airflow
 from tidemark_airflow.pages.airflow_runs import APPROVE_TASK
@@ -25,7 +26,7 @@ from tidemark_airflow.pages.csrf import require_own_form
 from tidemark_airflow.pages.responses import root_of
 
 _BYTES_MAX = 16_384
-_WORDS_MAX = 1000
+_WORDS_MAX = 900  # so that a run's note, which also has the day, fits into Airflow's database
 _DIGITS_MAX = 9
 
 
@@ -109,7 +110,8 @@ AnswerAction = Annotated[DayAction, Depends(asked_answer)]
 async def rebuild(action: RunAction) -> Response:
     """Start a reconcile run of the day."""
     await _require_over(action)
-    return await _start(action, dag_id(action.stream), {**action.span, "force": action.form.get("force") == "yes"})
+    conf = {**action.span, "force": action.form.get("force") == "yes"}
+    return await _start(action, dag_id(action.stream), conf, "rebuild")
 
 
 async def accept_loss(action: RunAction) -> Response:
@@ -117,7 +119,8 @@ async def accept_loss(action: RunAction) -> Response:
     if action.form.get("sure") != "yes":
         raise HTTPException(422, "The loss was not accepted: tick that the records are lost for good.")
     await _require_over(action)
-    return await _start(action, dag_id(action.stream), {**action.span, "force": False, "accept_loss": True})
+    conf = {**action.span, "force": False, "accept_loss": True}
+    return await _start(action, dag_id(action.stream), conf, "rebuild that accepts a loss")
 
 
 async def rollback(action: RunAction) -> Response:
@@ -126,7 +129,7 @@ async def rollback(action: RunAction) -> Response:
     if len(version) > _DIGITS_MAX or not version.isdecimal() or not int(version):
         raise HTTPException(422, f"There is no version {version}: expected a number from 1.")
     conf = {"stream": action.stream, "day": str(action.day), "version": int(version)}
-    return await _start(action, "tidemark_rollback", conf)
+    return await _start(action, "tidemark_rollback", conf, f"rollback to version {int(version)}")
 
 
 async def approve(action: AnswerAction) -> Response:
@@ -153,13 +156,16 @@ async def _require_over(action: DayAction) -> None:
         raise HTTPException(422, str(error)) from error
 
 
-async def _start(action: DayAction, dag: str, conf: dict[str, Any]) -> Response:
-    words = action.words
+async def _start(action: DayAction, dag: str, conf: dict[str, Any], why: str) -> Response:
+    try:
+        note = await to_thread(run_note, action.stream, (action.day,), why, action.words)
+    except ConfigError as error:
+        raise HTTPException(422, str(error)) from error
     place = f"dags/{quote(dag, safe='')}"
     if (await action.call("GET", place))["is_paused"]:
         text = f"{dag} is paused, so no run of it would start. Unpause it in Airflow, then try again."
         raise HTTPException(409, text)
-    body = {"dag_run_id": action.run_id, "logical_date": None, "conf": conf, "note": words}
+    body = {"dag_run_id": action.run_id, "logical_date": None, "conf": conf, "note": note}
     try:
         await action.call("POST", f"{place}/dagRuns", body)
     except HTTPException as refused:
