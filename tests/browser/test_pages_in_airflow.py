@@ -100,6 +100,27 @@ def test_a_person_finds_the_incomplete_day_and_its_cause_from_the_navigation(
         window.noticed.require_nothing()
 
 
+def test_the_data_docs_and_the_certificate_of_a_day_open_by_a_click(open_window: OpenWindow, rides: Rides) -> None:
+    day = f"streams/{RIDES}/days/{rides.reopened}"
+    with open_window() as window:
+        window.open_pages(day).get_by_role("link", name="Data Docs of Great Expectations").click()
+        docs = window.pages()
+        docs.wait_for_url(f"**/data-docs-{rides.reopened}.html")
+        docs.get_by_text("Observed Value").first.wait_for()
+        window.screenshot("data-docs")
+        window.open_pages(day).get_by_role("link", name="certificate", exact=True).first.click()
+        certificate = window.pages()
+        certificate.get_by_role("heading", name=f"Certificate of {rides.reopened}, version 2").wait_for()
+        window.screenshot("certificate")
+        certificate.get_by_role("link", name="Its run", exact=True).click()
+        of_run = window.pages()
+        of_run.get_by_role("heading", name="Report", exact=True).wait_for()
+        documents = of_run.get_by_role("list", name="Documents of the days")
+        documents.get_by_role("link", name="Data Docs", exact=True).first.click()
+        of_run.get_by_text("Observed Value").first.wait_for()
+        window.noticed.require_nothing()
+
+
 def test_the_dry_run_shows_the_day_and_starts_no_run(
     airflow: LocalAirflow, newcomer: Newcomer, backfill: str, accepted: str
 ) -> None:
@@ -143,9 +164,10 @@ def test_no_page_violates_a_rule_of_axe_or_calls_another_host(
     assert not any(found.values()), found
 
 
-def test_no_page_is_wider_than_a_telephone(open_window: OpenWindow, rides: Rides) -> None:
+@pytest.mark.parametrize("theme", THEMES)
+def test_no_page_is_wider_than_a_telephone(open_window: OpenWindow, rides: Rides, theme: Theme) -> None:
     found = {}
-    with open_window(width=NARROW) as window:
+    with open_window(theme=theme, width=NARROW) as window:
         for name, path in _paths(rides).items():
             frame = window.open_pages(path)
             found[name] = frame.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
@@ -234,5 +256,6 @@ def _paths(rides: Rides) -> dict[str, str]:
         "failed-day": f"streams/{RIDES}/days/{rides.incomplete}",
         "find": f"streams/{RIDES}/find?partition={partition}&offset={offset}",
         "find-by-key": f"streams/{RIDES}/find?day={rides.rejected}&key=r-{rides.rejected:%m%d}-30",
+        "certificate": f"streams/{RIDES}/days/{rides.reopened}/certificate",
         "run": f"streams/{RIDES}/runs/{rides.runs['late'].run}",
     }
