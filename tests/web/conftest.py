@@ -155,6 +155,13 @@ def down(deployed: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(scope="session")
+def no_kafka(deployed: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[PagesServer]:
+    """A server whose Kafka alone accepts connections and never answers."""
+    with hung_server(end_s=1800) as server:
+        yield from serve(tmp_path_factory.mktemp("no-kafka"), {**deployed, "TIDEMARK_KAFKA_BOOTSTRAP": server.address})
+
+
+@pytest.fixture(scope="session")
 def hung(deployed: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[PagesServer]:
     """A server whose catalog accepts connections and never answers."""
     with hung_server(end_s=1800) as server:  # longer than a busy machine needs for the server and its tests

@@ -247,3 +247,19 @@ def test_with_a_catalog_that_hangs_a_page_names_it_and_shows_the_rest(hung: Page
     for path, texts in ((f"{stream}/days/{MONDAY}", day), (f"{stream}?check=true", now)):
         # A busy machine may need too long for the first page of all.
         wait_until(partial(has, hung, path, texts), f"{path} shows {texts}")
+def test_with_kafka_down_the_calendar_and_the_days_are_there_all_the_same(no_kafka: PagesServer, shown: Log) -> None:
+    """The status needs Kafka: the last one is shown, with the error."""
+    stream, saved_at = f"/streams/{shown.stream.name}", datetime.now(UTC) - timedelta(hours=3)
+    save_status(shown.settings, [shown.stream.name], now=saved_at)
+    days = tuple(f'/days/{day}" title="{day}: ' for day in (MONDAY, TUESDAY))
+    day = (f"<h1>{MONDAY} is complete.</h1>", "readers see it", 'id="proof">Proof of version 1</h2>')
+    for path, texts in ((f"{stream}?year=2013", days), (f"{stream}/days/{MONDAY}", day)):
+        # A busy machine may need too long for the first page of all.
+        wait_until(partial(has, no_kafka, path, texts), f"{path} shows {texts}")
+    found = text_of(no_kafka, f"{stream}?year=2013")
+    assert f"As of {saved_at:%Y-%m-%d %H:%M} UTC." in found
+    parts = ("The tide", "The calendar", "Which days failed")
+    assert [found.count(f">{part} could") for part in parts] == [1, 0, 0]
+    assert "could not be read" not in text_of(no_kafka, f"{stream}/days/{MONDAY}")
+
+

@@ -158,6 +158,9 @@ async def show_stream(
         unsuccessful_runs(request, user, stream, zone, first),
     )
     status: Part[SavedStatus] = parts["The status"]
+    if status.error:  # an older one is shown beside the error
+        saved = await run_in_threadpool(read_parts, {"The saved status": partial(_saved, store, layout)})
+        status = replace(status, value=saved["The saved status"].value)
     row = status.value.row if status.value else None
     sealed, last_run = parts["The calendar"], row.last_run if row else None
     first_sealed, summaries = sealed.value or (None, ())
