@@ -13,6 +13,7 @@ from tests.batch.logs import MONDAY, TUESDAY, Log
 from tests.waiting import wait_until
 from tests.web.conftest import PagesServer
 from tidemark.inspect.saved_status import save_status
+from tidemark.reconcile.audit.checks import CheckOutcome, Expected
 from tidemark.reconcile.results import AUDIT
 
 pytestmark = [pytest.mark.services, pytest.mark.conformance(39)]
@@ -177,6 +178,23 @@ def test_a_day_links_its_data_docs_which_may_run_nothing(pages: PagesServer, sho
         assert client.get(path).status_code == 403
 
 
+def test_a_day_shows_each_check_with_its_results_on_the_days_before(pages: PagesServer, shown: Log) -> None:
+    run = shown.run("run-1")
+    expected = Expected(
+        expectation="expect_column_min_to_be_between", kwargs={"column": "delay"}, severity="warning", built_in=False
+    )
+    checks = tuple(
+        CheckOutcome(expected=expected, success=day == MONDAY, observed=3, day=day) for day in (MONDAY, TUESDAY)
+    )
+    with run.step(AUDIT) as attempt:
+        attempt.result = replace(run.require(AUDIT), checks=checks)
+    page = text_of(pages, f"/streams/{shown.stream.name}/days/{TUESDAY}")
+    table = page[page.index('<h2 id="checks">') : page.index('<h2 id="runs">')]
+    assert re.findall(r'<abbr title="(.{10})">', table) == [str(TUESDAY), str(MONDAY)]
+    assert re.findall(r'<td class="number result (\w+)">', table) == ["failed", "passed"]
+    assert "delay" in table
+
+
 def test_unknown_streams_days_runs_and_dags_lead_back(pages: PagesServer, shown: Log) -> None:
     name = shown.stream.name
     with pages.client("ada") as client:
@@ -235,18 +253,6 @@ def test_with_every_service_down_a_page_says_what_is_missing_in_time(down: Pages
         assert (stream.status_code, [stream.text.count(f">{part} could") for part in parts]) == (200, [1, 1, 1])
 
 
-def test_with_a_catalog_that_hangs_a_page_names_it_and_shows_the_rest(hung: PagesServer, shown: Log) -> None:
-    stream = f"/streams/{shown.stream.name}"
-    day = (
-        "<h1>2013-01-14 is complete.</h1>",
-        "What readers see could not be read: the catalog does not answer.",
-        "<dt>Expected</dt><dd>an answer within 4 s</dd>",
-        "<dt>Where</dt><dd><code>rest catalog tidemark at http://127.0.0.1:",
-    )
-    now = (f"Cannot find out the days of {shown.stream.name}: ServiceError: the catalog does not answer",)
-    for path, texts in ((f"{stream}/days/{MONDAY}", day), (f"{stream}?check=true", now)):
-        # A busy machine may need too long for the first page of all.
-        wait_until(partial(has, hung, path, texts), f"{path} shows {texts}")
 def test_with_kafka_down_the_calendar_and_the_days_are_there_all_the_same(no_kafka: PagesServer, shown: Log) -> None:
     """The status needs Kafka: the last one is shown, with the error."""
     stream, saved_at = f"/streams/{shown.stream.name}", datetime.now(UTC) - timedelta(hours=3)
@@ -263,3 +269,15 @@ def test_with_kafka_down_the_calendar_and_the_days_are_there_all_the_same(no_kaf
     assert "could not be read" not in text_of(no_kafka, f"{stream}/days/{MONDAY}")
 
 
+def test_with_a_catalog_that_hangs_a_page_names_it_and_shows_the_rest(hung: PagesServer, shown: Log) -> None:
+    stream = f"/streams/{shown.stream.name}"
+    day = (
+        "<h1>2013-01-14 is complete.</h1>",
+        "What readers see could not be read: the catalog does not answer.",
+        "<dt>Expected</dt><dd>an answer within 4 s</dd>",
+        "<dt>Where</dt><dd><code>rest catalog tidemark at http://127.0.0.1:",
+    )
+    now = (f"Cannot find out the days of {shown.stream.name}: ServiceError: the catalog does not answer",)
+    for path, texts in ((f"{stream}/days/{MONDAY}", day), (f"{stream}?check=true", now)):
+        # A busy machine may need too long for the first page of all.
+        wait_until(partial(has, hung, path, texts), f"{path} shows {texts}")
