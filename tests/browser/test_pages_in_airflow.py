@@ -246,6 +246,18 @@ def test_a_day_whose_loss_is_accepted_is_sealed_and_says_what_it_lacks(
     assert "lost" in text
 
 
+def test_a_task_of_a_run_leads_to_the_runs_report_and_its_days_certificate(
+    airflow: LocalAirflow, newcomer: Newcomer, rides: Rides, accepted: str
+) -> None:
+    newcomer.wait_until_complete(RIDES, rides.incomplete)
+    window = newcomer.window
+    (run,) = airflow.api._authorised("GET", f"/api/v2/dags/reconcile_{RIDES}/dagRuns")["dag_runs"]
+    window.open(f"dags/reconcile_{RIDES}/runs/{run['dag_run_id']}/tasks/seal")
+    window.page.get_by_role("link", name="Tidemark", exact=True).click()
+    window.pages().get_by_role("link", name="certificate of version 1", exact=True).wait_for()
+    window.screenshot("task")
+
+
 def _paths(rides: Rides) -> dict[str, str]:
     """Every kind of page."""
     partition, offset = rides.rejected_at
