@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from tests.batch.steps import ended, pass_audit
 from tests.batch.world import World, january, moment, value
 from tidemark.core.errors import QualityError
-from tidemark.reconcile.audit.checks import CheckOutcome, Expected
+from tidemark.reconcile.audit.checks import CheckOutcome, Expected, observed_text
 from tidemark.reconcile.audit.expectations import evaluate
 from tidemark.reconcile.audit.step import audit_run
 from tidemark.reconcile.json_values import safe
@@ -26,9 +26,6 @@ DELAYS = {
     "kwargs": {"column": "delay", "max_value": 100},
     "severity": "warning",
 }
-
-
-PARTS = {"bins": [0.0, 1.0, 2.0], "weights": [0.5, 0.5]}
 
 
 def user_checks(audit: AuditResult) -> list[CheckOutcome]:
@@ -123,16 +120,13 @@ def test_a_check_that_cannot_run_is_an_error_not_a_pass(spark: SparkSession) -> 
 
 
 def test_a_check_that_is_there_twice_or_breaks_the_library_takes_no_other_with_it(spark: SparkSession) -> None:
-    rows = spark.sql("SELECT 1 AS id")
+    rows = spark.sql("SELECT 1 AS id, CAST(NULL AS DOUBLE) AS none")
     made: list[tuple[str, dict[str, Any], Literal["critical", "warning"]]] = [
         ("expect_column_values_to_not_be_null", {"column": "id"}, "critical"),
         ("expect_column_values_to_not_be_null", {"column": "id"}, "warning"),
         ("expect_column_values_to_be_in_set", {"column": "id", "value_set": {"$PARAMETER": "x"}}, "warning"),
-        (
-            "expect_column_kl_divergence_to_be_less_than",
-            {"column": "id", "partition_object": PARTS, "threshold": 1},
-            "warning",
-        ),
+        # The library finds no parts for a column without a value.
+        ("expect_column_kl_divergence_to_be_less_than", {"column": "none", "threshold": 1}, "warning"),
     ]
     checks = [
         Expected(expectation=name, kwargs=kwargs, severity=severity, built_in=False) for name, kwargs, severity in made
@@ -156,6 +150,21 @@ def test_a_condition_limits_a_check_to_the_rows_that_meet_it(spark: SparkSession
     outcomes = evaluate(rows, checks)
     assert [item.success for item in outcomes] == [True, False, None]
     assert [item.expected for item in outcomes] == checks
+
+
+@pytest.mark.parametrize(
+    ("observed", "text"),
+    [
+        ({"element_count": 4_000, "unexpected_count": 1, "missing_count": 0}, "1 of 4,000 unexpected"),
+        ({"element_count": 4, "unexpected_count": 1, "missing_count": 2}, "1 of 4 unexpected, 2 missing"),
+        ({"unexpected_count": 1, "missing_count": 2}, "1 unexpected, 2 missing"),
+        ({"missing_count": 0}, "0 missing"),
+        (1_000, "1,000"),
+        (None, "–"),
+    ],
+)
+def test_what_a_check_saw_is_shown_in_words(observed: Any, text: str) -> None:
+    assert observed_text(observed) == text
 
 
 def test_evaluation_leaves_nothing_cached(spark: SparkSession) -> None:

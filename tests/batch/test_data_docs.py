@@ -117,6 +117,12 @@ def test_the_page_shows_each_outcome_with_its_severity(page: Page) -> None:
     assert "Successful Expectations 1 " in " ".join(page.text.split())
 
 
+def test_counts_that_are_not_of_rows_are_shown_in_words() -> None:
+    name = "expect_column_distinct_values_to_equal_set"
+    counted = outcome(name, {"missing_count": 1, "unexpected_count": 0}, column="code", value_set=["A"])
+    assert "0 unexpected, 1 missing" in Page(render_data_docs([counted], "flights")).text
+
+
 def test_the_page_runs_nothing_and_refers_to_no_other_host(page: Page) -> None:
     assert page.tags & {"script", "link", "img", "iframe", "form", "object", "b"} == set()
     links = [value for name, value in page.attributes if name in {"href", "src", "action", "srcset", "data"}]

@@ -33,6 +33,27 @@ GUARDS = (
         tests=("tests/dags/test_attempts.py::test_an_attempt_that_was_killed_does_not_give_an_earlier_ones_reason",),
     ),
     Guard(
+        name="verdict-of-the-library",
+        promise="A check passes where Great Expectations says so, whatever the form of its result.",
+        path="include/tidemark/reconcile/audit/expectations.py",
+        old='    if check.expectation in _SILENT or "observed_value" not in result:\n',
+        new='    if "observed_value" not in result:\n',
+        tests=(
+            (
+                "tests/expectations/test_every_expectation.py"
+                "::test_a_verdict_is_the_librarys_whatever_the_form_of_its_result"
+            ),
+        ),
+    ),
+    Guard(
+        name="no-value-no-verdict",
+        promise="A check of a column without a value is unknown, also where the library's result does not say so.",
+        path="include/tidemark/reconcile/audit/expectations.py",
+        old="            saw_value = number not in any_value or bool(results[any_value[number]].success)\n",
+        new="            saw_value = True\n",
+        tests=("tests/batch/test_held.py::test_a_check_that_saw_no_value_is_unknown",),
+    ),
+    Guard(
         name="conservation",
         promise="No row is lost or doubled between the archive and the rebuilt day.",
         path="include/tidemark/reconcile/rebuild/step.py",

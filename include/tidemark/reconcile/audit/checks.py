@@ -71,7 +71,7 @@ def masked(item: CheckOutcome, stream: Stream) -> CheckOutcome:
     columns = [column for _, column in named_columns(item.expected.expectation, item.expected.kwargs)]
     if "unexpected_rows_query" not in item.expected.kwargs and not any(map(stream.is_personal, columns)):
         return replace(item, exception=exception)
-    counts = isinstance(item.observed, Mapping) and "unexpected_count" in item.observed
+    counts = is_counts(item.observed)
     observed = item.observed if counts or item.observed is None else MASK
     return replace(item, exception=exception, observed=observed, examples=(MASK,) * len(item.examples))
 
@@ -106,12 +106,18 @@ def example_text(value: Any) -> str:
     return ", ".join(f"{name} = {part}" for name, part in value.items()) if isinstance(value, dict) else str(value)
 
 
+def is_counts(observed: Any) -> bool:
+    """Whether a check saw counts of values, and no value."""
+    return isinstance(observed, Mapping) and bool(observed.keys() & {"missing_count", "unexpected_count"})
+
+
 def observed_text(value: Any) -> str:
     """What a check saw, in words where the form is known."""
-    if isinstance(value, Mapping) and "unexpected_count" in value:
-        text = f"{number_text(value['unexpected_count'])} of {number_text(value.get('element_count'))} unexpected"
+    if is_counts(value):
+        of = f" of {number_text(value['element_count'])}" if "element_count" in value else ""
+        unexpected = [f"{number_text(value['unexpected_count'])}{of} unexpected"] if "unexpected_count" in value else []
         missing = value.get("missing_count")
-        return f"{text}, {number_text(missing)} missing" if missing else text
+        return ", ".join([*unexpected, *([f"{number_text(missing)} missing"] if missing or not unexpected else [])])
     return number_text(value) if value is None or type(value) is int else str(value)
 
 

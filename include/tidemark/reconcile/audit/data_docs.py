@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tidemark.core.layout import data_docs_name
-from tidemark.reconcile.audit.checks import CheckOutcome, example_text, observed_text
+from tidemark.reconcile.audit.checks import CheckOutcome, example_text, is_counts, observed_text
 from tidemark.run import Run
 
 _LOG = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ def _seen(item: CheckOutcome) -> dict[str, Any]:
         shown = [_text(value) for value in item.examples if value is not None]
         return {**item.observed, "partial_unexpected_list": shown}
     if not item.examples:
-        return {"observed_value": item.observed}
+        return {"observed_value": observed_text(item.observed) if is_counts(item.observed) else item.observed}
     examples = "; ".join(str(_text(value)) for value in item.examples)
     return {"observed_value": f"{observed_text(item.observed)}, for example: {examples}"}
 

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -13,7 +12,17 @@ from tidemark.reconcile.json_values import clip, safe
 from tidemark.spark.failures import cause_line
 
 EXAMPLES_MAX = 5
-_MAP_FIELDS = ("element_count", "missing_count", "unexpected_count", "unexpected_percent")
+_COUNTS = ("element_count", "missing_count", "unexpected_count", "unexpected_percent")
+# Their results do not say whether there was a value to judge.
+_SILENT = {
+    "expect_column_distinct_values_to_be_in_set",
+    "expect_column_distinct_values_to_contain_set",
+    "expect_column_distinct_values_to_equal_set",
+    "expect_column_kl_divergence_to_be_less_than",
+}
+
+# An expectation of the library, and what makes it equal to another.
+_Distinct = tuple[Any, tuple[str, dict[str, Any]]]
 
 
 def evaluate(rows: DataFrame, checks: Sequence[Expected]) -> list[CheckOutcome]:
@@ -32,51 +41,66 @@ def evaluate(rows: DataFrame, checks: Sequence[Expected]) -> list[CheckOutcome]:
     batch = (
         source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all").get_batch({"dataframe": rows})
     )
-    # The library makes one of equal checks.
-    distinct = [number for number, check in enumerate(checks) if _first_alike(checks, check) == number]
+    numbered = dict(enumerate(checks))
     try:
-        outcomes = _validated(batch, {number: checks[number] for number in distinct})
+        outcomes = _validated(batch, numbered)
     except Exception:  # noqa: BLE001 - one that the library breaks on takes the others with it, unless each is by itself
         outcomes = {}
-        for number in distinct:
+        for number, check in numbered.items():
             try:
-                outcomes |= _validated(batch, {number: checks[number]})
+                outcomes |= _validated(batch, {number: check})
             except Exception as error:  # noqa: BLE001 - whatever an expectation raises is its outcome
-                outcomes[number] = CheckOutcome(
-                    expected=checks[number], success=False, observed=None, exception=_text(error)
-                )
-    return [replace(outcomes[_first_alike(checks, check)], expected=check) for check in checks]
-
-
-def _first_alike(checks: Sequence[Expected], wanted: Expected) -> int:
-    alike = (wanted.expectation, wanted.kwargs)
-    return next(number for number, check in enumerate(checks) if (check.expectation, check.kwargs) == alike)
+                outcomes[number] = CheckOutcome(expected=check, success=False, observed=None, exception=_text(error))
+    return [outcomes[number] for number in numbered]
 
 
 def _validated(batch: Any, checks: Mapping[int, Expected]) -> dict[int, CheckOutcome]:
     """The outcomes by number; raises whatever the library does where it breaks on a check."""
     import great_expectations as gx
     from great_expectations.exceptions.exceptions import GreatExpectationsError
-    from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
     outcomes: dict[int, CheckOutcome] = {}
-    suite = gx.ExpectationSuite(name="audit")
+    distinct: list[_Distinct] = []
+    places: dict[int, int] = {}
+    any_value: dict[int, int] = {}
     for number, check in checks.items():
         try:
-            configuration = ExpectationConfiguration(
-                type=check.expectation, kwargs=_kwargs(check), meta={"check": number}
-            )
-            suite.add_expectation(configuration.to_domain_obj())
+            places[number] = _place(distinct, check.expectation, _kwargs(check))
+            if check.expectation in _SILENT:
+                any_value[number] = _place(distinct, *_has_value(check))
         except (GreatExpectationsError, TypeError, ValueError) as error:  # a wrong name or argument in the YAML
             outcomes[number] = CheckOutcome(expected=check, success=False, observed=None, exception=_text(error))
-    if suite.expectations:
+    if distinct:
+        suite = gx.ExpectationSuite(name="audit", expectations=[made for made, _ in distinct])
         result = batch.validate(
             suite, result_format={"result_format": "SUMMARY", "partial_unexpected_count": EXAMPLES_MAX}
         )
-        for item in result.results:
-            number = int(item.expectation_config.meta["check"])  # the library may answer in another order
-            outcomes[number] = _outcome(checks[number], item)
+        # The library may answer in another order.
+        results = {int(item.expectation_config.meta["place"]): item for item in result.results}
+        for number in checks.keys() - outcomes.keys():
+            saw_value = number not in any_value or bool(results[any_value[number]].success)
+            outcomes[number] = _outcome(checks[number], results[places[number]], saw_value=saw_value)
     return outcomes
+
+
+def _place(distinct: list[_Distinct], expectation: str, kwargs: Mapping[str, Any]) -> int:
+    """The expectation's place among the distinct ones: the library makes one of equal ones, however spelled."""
+    from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+
+    configuration = ExpectationConfiguration(type=expectation, kwargs={**kwargs}, meta={"place": len(distinct)})
+    made = configuration.to_domain_obj()
+    own = (expectation, made.dict(exclude={"meta"}))
+    for place, (_, other) in enumerate(distinct):
+        if other == own:
+            return place
+    distinct.append((made, own))
+    return len(distinct) - 1
+
+
+def _has_value(check: Expected) -> tuple[str, dict[str, Any]]:
+    """What the library is asked to learn whether a silent check saw a value."""
+    kwargs = {name: value for name, value in _kwargs(check).items() if name in {"column", "row_condition"}}
+    return "expect_column_proportion_of_non_null_values_to_be_between", {**kwargs, "min_value": 0, "strict_min": True}
 
 
 def _kwargs(check: Expected) -> dict[str, Any]:
@@ -88,16 +112,16 @@ def _kwargs(check: Expected) -> dict[str, Any]:
     return {**check.kwargs, **own}
 
 
-def _outcome(check: Expected, item: Any) -> CheckOutcome:
+def _outcome(check: Expected, item: Any, *, saw_value: bool) -> CheckOutcome:
+    """The library's verdict, but unknown where there was no value to judge."""
     exception = _exception(item.exception_info)
     result: Mapping[str, Any] = item.result or {}
-    if "observed_value" in result:
-        observed = safe(result["observed_value"])
-    else:
-        observed = safe({field: result[field] for field in _MAP_FIELDS if field in result}) or None
+    observed = safe(result.get("observed_value"))
+    if observed is None:
+        observed = safe({field: result[field] for field in _COUNTS if field in result}) or None
     examples: Sequence[Any] = result.get("partial_unexpected_list") or ()
     success = bool(item.success) and exception is None
-    if exception is None and not check.built_in and _saw_nothing(result):
+    if exception is None and not check.built_in and (not saw_value or _saw_nothing(check, result)):
         return CheckOutcome(expected=check, success=None, observed=observed)
     return CheckOutcome(
         expected=check,
@@ -108,11 +132,16 @@ def _outcome(check: Expected, item: Any) -> CheckOutcome:
     )
 
 
-def _saw_nothing(result: Mapping[str, Any]) -> bool:
-    """Whether a check saw no value. The library calls that a success where it checks value by value."""
+def _saw_nothing(check: Expected, result: Mapping[str, Any]) -> bool:
+    """Whether the result says that the check saw no value. The library calls some of those a success."""
     if "element_count" in result:
         return result["element_count"] in {0, result.get("missing_count")}
-    return "observed_value" in result and result["observed_value"] in (None, [])
+    if check.expectation in _SILENT or "observed_value" not in result:
+        return False
+    observed = result["observed_value"]
+    if isinstance(observed, Mapping):  # of quantiles
+        observed = [value for value in observed.get("values", [observed]) if value is not None]
+    return observed is None or (isinstance(observed, list) and not observed)
 
 
 def _exception(info: Any) -> str | None:
