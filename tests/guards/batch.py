@@ -54,6 +54,32 @@ GUARDS = (
         tests=("tests/batch/test_held.py::test_a_check_that_saw_no_value_is_unknown",),
     ),
     Guard(
+        name="loss-of-unknown-time",
+        promise="The answer on a day names lost offsets of which no record shows the day.",
+        path="include/tidemark/reconcile/report/use.py",
+        old="    undated = count([*from_ends, *(gap.range for gap in gaps if not _has_time(gap))])\n",
+        new="    undated = 0\n",
+        tests=(
+            "tests/report/test_use.py::test_page_and_index_have_one_answer_and_a_loss_that_may_be_of_the_day_limits_it",
+        ),
+    ),
+    Guard(
+        name="limits-of-an-unchanged-day",
+        promise="The answer on a day that stays as it is has the limits that its seal has.",
+        path="include/tidemark/reconcile/report/use.py",
+        old="    found = limits_of(summary)\n",
+        new="    found: tuple[str, ...] = ()\n",
+        tests=("tests/report/test_use.py::test_a_day_that_stays_as_it_is_has_the_limits_that_its_seal_has",),
+    ),
+    Guard(
+        name="unjudged-is-not-passed",
+        promise="The answer on a day does not count a check as passed that could not be judged yet.",
+        path="include/tidemark/reconcile/report/use.py",
+        old="    if not unjudged:\n",
+        new="    if passed:\n",
+        tests=("tests/report/test_use.py::test_checks_that_could_not_be_judged_yet_do_not_count_as_passed",),
+    ),
+    Guard(
         name="conservation",
         promise="No row is lost or doubled between the archive and the rebuilt day.",
         path="include/tidemark/reconcile/rebuild/step.py",

@@ -17,15 +17,15 @@ def test_each_day_of_the_last_ninety_has_an_answer_and_its_run() -> None:
     rows = index_rows(sealed, DAY)
     assert [row.day for row in rows] == days[:DAYS]
     assert [(row.answer, row.because) for row in rows[:4]] == [
-        ("limited", "checks of severity warning did not pass"),
-        ("limited", "of the lost offsets, 7 may be of this day"),
-        ("no", "not sealed"),
+        ("limited", "Checks of severity warning did not pass."),
+        ("limited", "Of the offsets that are lost for good, 7 may be of this day."),
+        ("no", "It is not sealed."),
         ("yes", ""),
     ]
     page = Page(render_index(make_report(make_run(), complete()), rows, None))
     links = [item["href"] for item in page.all("a")]
     assert links[:3] == ["scheduled__2013-01-17/report.html", f"run-{DAY}/report.html", "later/report.html"]
-    assert "2013-01-14 no not sealed" in page.text
+    assert "2013-01-14 no It is not sealed." in page.text
 
 
 def test_a_sealed_day_whose_new_version_failed_is_limited_by_that() -> None:

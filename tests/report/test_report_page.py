@@ -211,7 +211,7 @@ def test_what_is_missing_names_who_has_to_act() -> None:
 @pytest.mark.parametrize(
     ("outcomes", "answer", "version", "words"),
     [
-        (complete(), "yes", 2, "every check passed"),
+        (complete(), "yes", 2, "Every offset is accounted for, exactly once. All 3 checks passed."),
         (complete(audit=outcome(audit(DAY, failing=True), at=6)), "limited", 2, "1 check of severity warning"),
         (complete(seal=None), "no", 2, "not sealed"),
         (broken(), "limited", 1, "Readers see version 1."),

@@ -29,10 +29,11 @@ T = TypeVar("T")
 class DaysBefore:
     """The latest version of each earlier day, the profiles of some, and the audits of the last ones.
 
-    ``notes`` say what could not be read.
+    ``unchanged`` are the latest versions of days that the run leaves as they are. ``notes`` say what could not be read.
     """
 
     days: Mapping[date, DaySummary] = field(default_factory=dict)
+    unchanged: Mapping[date, DaySummary] = field(default_factory=dict)
     profiles: Mapping[date, DayProfile] = field(default_factory=dict)
     audits: Mapping[date, AuditResult] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -69,16 +70,22 @@ def detailed(days: Sequence[date]) -> tuple[date, ...]:
     return tuple(sorted(days)[-DETAILED_DAYS:])
 
 
-def read_history(run: Run, days: Sequence[date], ended_at: datetime | None) -> DaysBefore:
-    """The history of the days of a run that ended then."""
-    if not days or ended_at is None:
+def read_history(
+    run: Run, days: Sequence[date], ended_at: datetime | None, unchanged: Sequence[date] = ()
+) -> DaysBefore:
+    """The history of the days of a run that ended then, and of those that it leaves ``unchanged``."""
+    if not (days or unchanged) or ended_at is None:
         return DaysBefore()
-    first = min(days) - timedelta(weeks=WEEKS)
+    first = min([*(day - timedelta(weeks=WEEKS) for day in days), *unchanged])
     try:
-        found = read_day_summaries(run.store, run.layout, first=first, last=max(days))
+        found = read_day_summaries(run.store, run.layout, first=first, last=max([*days, *unchanged]))
     except (ConflictError, FormatError) as error:
         return DaysBefore(notes=(f"The days before are not compared: {error}",))
-    latest = latest_summaries(item for item in found if item.sealed_at_us <= micros(ended_at) and item.run != run.name)
+    found = tuple(item for item in found if item.sealed_at_us <= micros(ended_at))
+    stay = {day: item for day, item in latest_summaries(found).items() if day in unchanged}
+    if not days:
+        return DaysBefore(unchanged=stay)
+    latest = latest_summaries(item for item in found if item.run != run.name)
     hours = {other for day in detailed(days) for other in same_weekdays(day)} & latest.keys()
     newest = max(days)
     checked = [newest - timedelta(days=number) for number in range(1, CHECKED_DAYS)]
@@ -86,6 +93,7 @@ def read_history(run: Run, days: Sequence[date], ended_at: datetime | None) -> D
     audits, unread = _read(run, AUDIT, {day: latest[day].run for day in checked if day in latest})
     return DaysBefore(
         days=latest,
+        unchanged=stay,
         profiles={day: item for day, result in rebuilds.items() for item in result.profiles if item.day == day},
         audits=audits,
         notes=tuple(sorted(lost | unread)),

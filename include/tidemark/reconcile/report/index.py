@@ -8,6 +8,7 @@ from typing import Any, Literal
 from tidemark.core.day_summary import DaySummary, latest_summaries
 from tidemark.core.errors import ConflictError, FormatError
 from tidemark.reconcile.report.page import environment
+from tidemark.reconcile.report.use import limits_of
 from tidemark.run import Run
 from tidemark.tables.day_summaries import read_day_summaries
 from tidemark.tables.seals import last_sealed
@@ -69,15 +70,10 @@ def with_answers(rows: Sequence[IndexRow], report: Mapping[str, Any]) -> tuple[I
 
 def _row(day: date, found: DaySummary | None) -> IndexRow:
     if found is None:
-        return IndexRow(day=day, answer="no", because="not sealed", summary=None)
-    limits = []
-    if found.lost_of_day:
-        limits.append(f"of the lost offsets, {found.lost_of_day:,} may be of this day")
-    if found.unexplained:
-        limits.append(f"of the offsets up to its end, {found.unexplained:,} have no record, and nothing proves why")
-    if found.quality == "warnings":
-        limits.append("checks of severity warning did not pass")
-    return IndexRow(day=day, answer="limited" if limits else "yes", because="; ".join(limits), summary=found)
+        return IndexRow(day=day, answer="no", because="It is not sealed.", summary=None)
+    found_limits = limits_of(found)
+    answer: Literal["yes", "limited"] = "limited" if found_limits else "yes"
+    return IndexRow(day=day, answer=answer, because=" ".join(found_limits), summary=found)
 
 
 def render_index(report: Mapping[str, Any], rows: Sequence[IndexRow], problem: str | None) -> str:

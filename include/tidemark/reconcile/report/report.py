@@ -58,7 +58,12 @@ def report_run(run: Run, *, waiting: Sequence[str] = ()) -> str:
         run.store.put(run.layout.last_run_key, run.name.encode(), content_type="text/plain")
         outcomes = read_outcomes(run)
         plan = outcomes.plan
-        history = read_history(run, [item.day for item in plan.days] if plan else (), outcomes.ended_at)
+        history = read_history(
+            run,
+            [item.day for item in plan.days] if plan else (),
+            outcomes.ended_at,
+            unchanged=plan.unchanged if plan else (),
+        )
         report = attempt.result = make_report(run, outcomes, history=history, waiting=waiting)
         key: str = report["html_key"]
         run.store.put(key, render(report).encode(), content_type="text/html; charset=utf-8")
@@ -108,7 +113,7 @@ def make_report(
             time_zone=run.stream.time_zone,
             ended_at=None if outcomes.ended_at is None else outcomes.ended_at.isoformat(timespec="seconds"),
             verdict=verdict,
-            use=day_uses(outcomes, verdict, days, run.stream.zone),
+            use=day_uses(outcomes, verdict, days, run.stream.zone, known.unchanged),
             days=days,
             unchanged=plan.unchanged if plan else (),
             ignored=plan.ignored if plan else (),
