@@ -180,7 +180,7 @@ def test_a_stream_that_cannot_be_checked_leaves_the_check_of_others(
     def check(_spark: object, stream: Stream, *_: object, **__: object) -> Any:
         if stream.name == "orders":
             raise ZeroDivisionError("division by zero")
-        return SimpleNamespace(columns=("id",), changes=(), problems=(), profile=())
+        return SimpleNamespace(columns=("id",), table_columns=("_day", "id"), changes=(), problems=(), profile=())
 
     monkeypatch.setattr("tidemark.spark.session.bare_session", lambda _name: SimpleNamespace(stop=lambda: None))
     monkeypatch.setattr("tidemark.reconcile.check_definition.check_definition", check)
@@ -194,3 +194,29 @@ def test_a_stream_that_cannot_be_checked_leaves_the_check_of_others(
     assert isinstance(error, ConfigError)
     assert error.problem == "a definition can't be checked"
     assert error.found == "ZeroDivisionError: division by zero"
+
+
+def test_a_column_that_another_stream_has_not_is_named_with_the_nearest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(_spark: object, stream: Stream, *_: object, **__: object) -> Any:
+        columns = () if stream.name == "untried" else ("_day", "ride_id", "fare")
+        return SimpleNamespace(columns=columns, table_columns=columns, changes=(), problems=(), profile=())
+
+    monkeypatch.setattr("tidemark.spark.session.bare_session", lambda _name: SimpleNamespace(stop=lambda: None))
+    monkeypatch.setattr("tidemark.reconcile.check_definition.check_definition", check)
+    names = ("orders", "rides", "untried")
+    for name in names:
+        write(tmp_path, yaml.safe_dump({**SMALLEST, "name": name}), name)
+    kwargs = ({"stream": stream, "stream_column": "ride_di"} for stream in ("rides", "untried"))
+    checks = [
+        {"expectation": "expect_column_values_to_exist_in_stream", "kwargs": {"column": "fare", **item}}
+        for item in kwargs
+    ]
+    write(tmp_path, yaml.safe_dump({**SMALLEST, "batch": {"checks": checks}}))
+    found = dict(command._check({name: load_stream(name, tmp_path) for name in names}, tmp_path, None))
+    (error,) = map(str, found["orders"])
+    key = "batch.checks.0.kwargs.stream_column"
+    expected = "not a column of the table of rides: expected one of: _day, ride_id, fare, found ride_di"
+    assert error == f"{key}: {expected} [{tmp_path / 'orders.yaml'}]. Did you mean ride_id?"
+    assert isinstance(found["rides"], str)

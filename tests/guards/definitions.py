@@ -4,6 +4,24 @@ from tests.guards.guard import Guard
 
 GUARDS = (
     Guard(
+        name="history-of-a-figure",
+        promise="A check against earlier days is refused if its column has no such figure: no run would judge it.",
+        path="include/tidemark/reconcile/check_definition.py",
+        old="        elif not measurable(expectation, kind, personal=personal):\n",
+        new="        elif False:\n",
+        tests=(
+            "tests/spark/test_definition.py::test_a_check_against_history_of_a_column_without_that_figure_is_refused",
+        ),
+    ),
+    Guard(
+        name="column-of-another-stream",
+        promise="A check that names a column which another stream's table has not is found before the first run.",
+        path="include/tidemark/reconcile/check_definition.py",
+        old="        if known and name not in known\n",
+        new="        if False\n",
+        tests=("tests/test_bad_definitions.py::test_a_column_that_another_stream_has_not_is_named_with_the_nearest",),
+    ),
+    Guard(
         name="no-random-schedule",
         promise="A schedule means the same times in every process.",
         path="include/tidemark/definitions/values.py",

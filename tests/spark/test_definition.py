@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from tests.conftest import TRANSFORM
 from tidemark.cli.streams import _check_stream
-from tidemark.definitions.own_checks import HOURLY_ROW_COUNTS, MEAN, NULL_SHARE, ROW_COUNT
+from tidemark.definitions.own_checks import DISTINCT_VALUES, HOURLY_ROW_COUNTS, MEAN, NULL_SHARE, ROW_COUNT
 from tidemark.definitions.stream import Stream
 from tidemark.reconcile.check_definition import Checked, check_definition
 
@@ -59,7 +59,8 @@ def test_a_valid_definition_has_its_columns_and_no_problem(spark: SparkSession, 
         speed={"key": "id"},
         batch={"checks": checks},
     )
-    assert found == Checked(columns=("id", "at", "tags"), problems=())
+    table = (*LINEAGE.split(", "), "id", "at", "tags")
+    assert found == Checked(columns=("id", "at", "tags"), table_columns=table, problems=())
 
 
 @pytest.mark.parametrize(
@@ -121,7 +122,7 @@ def test_the_checks_of_the_profile_follow_from_the_columns(spark: SparkSession, 
         (HOURLY_ROW_COUNTS, {}),
         *((NULL_SHARE, {"column": name}) for name in ("id", "at", "tags")),
     ]
-    text = _check_stream(spark, stream_of(tmp_path, batch={"profile": "default", "checks": [off]}), tmp_path, None)
+    _, text = _check_stream(spark, stream_of(tmp_path, batch={"profile": "default", "checks": [off]}), tmp_path, None)
     assert (
         f"(3 columns), 0 checks, 5 of profile default: {ROW_COUNT}; {HOURLY_ROW_COUNTS}; {NULL_SHARE} of id, at, tags"
         in text
@@ -241,9 +242,12 @@ def by_time(path_format: str) -> dict[str, Any]:
 def test_avro_and_raw_definitions_have_their_columns(spark: SparkSession, tmp_path: Path) -> None:
     time = {"extractor": "record_field", "field": "$.trip.at"}
     wanted = avro(tmp_path, event_time=time, **by_field("$.id", "$.trip.at"))
-    assert checked(spark, tmp_path, **wanted) == Checked(columns=("id", "trip"), problems=())
+    table = tuple(LINEAGE.split(", "))
+    assert checked(spark, tmp_path, **wanted) == Checked(
+        columns=("id", "trip"), table_columns=(*table, "id", "trip"), problems=()
+    )
     raw = checked(spark, tmp_path, value_format="raw", value_schema=None, speed={"key": "value"})
-    assert raw == Checked(columns=("value",), problems=())
+    assert raw == Checked(columns=("value",), table_columns=(*table, "value"), problems=())
 
 
 @pytest.mark.parametrize(
@@ -317,3 +321,35 @@ def test_an_unsafe_partitioner_is_a_problem_of_the_definition(
     assert message in str(problem)
     assert str(problem).startswith("archive.partitioner.")
     assert problem.where == str(tmp_path / "orders.yaml")
+
+
+SHARE_ONLY = f"Use {NULL_SHARE}"
+NUMBERS = "expected a column of numbers that is not personal"
+VALUES = "expected a column that is no array, bytes, map, struct or variant"
+
+
+@pytest.mark.parametrize(
+    ("expectation", "column", "message"),
+    [
+        (MEAN, "name", f"{NUMBERS}, found name STRING [WHERE]. Use {DISTINCT_VALUES} or {NULL_SHARE}"),
+        (MEAN, "at", f"{NUMBERS}, found at TIMESTAMP [WHERE]. Use {DISTINCT_VALUES} or {NULL_SHARE}"),
+        (MEAN, "age", f"{NUMBERS}, found age INT, which is personal [WHERE]. Use {DISTINCT_VALUES} or {NULL_SHARE}"),
+        (MEAN, "tags", f"{NUMBERS}, found tags ARRAY<STRING> [WHERE]. {SHARE_ONLY}"),
+        (DISTINCT_VALUES, "tags", f"{VALUES}, found tags ARRAY<STRING> [WHERE]. {SHARE_ONLY}"),
+        (DISTINCT_VALUES, "raw", f"{VALUES}, found raw BINARY [WHERE]. {SHARE_ONLY}"),
+    ],
+)
+def test_a_check_against_history_of_a_column_without_that_figure_is_refused(
+    spark: SparkSession, tmp_path: Path, expectation: str, column: str, message: str
+) -> None:
+    schema = "id BIGINT, name STRING, at TIMESTAMP, age INT, tags ARRAY<STRING>, raw BINARY"
+    found = checked(spark, tmp_path, value_schema=schema, personal=["age"], **one(expectation, column=column))
+    where = str(tmp_path / "orders.yaml")
+    assert [str(item) for item in found.problems] == [
+        f"batch.checks.0.kwargs.column: {expectation} can't judge the column: {message.replace('WHERE', where)}"
+    ]
+
+
+def test_a_check_against_history_of_a_column_of_the_platform_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    (problem,) = checked(spark, tmp_path, **one(NULL_SHARE, column="_offset")).problems
+    assert "batch.checks.0.kwargs.column: not a column of the transformation" in str(problem)

@@ -115,23 +115,30 @@ def _check(
     """Each stream's name, with a text about what was checked, or with its problems."""
     java_command()
     os.environ.update(BRIEF_JVM)
+    from tidemark.reconcile.check_definition import missing_stream_columns
     from tidemark.spark.session import bare_session
 
+    columns: dict[str, Sequence[str]] = {}
     spark = bare_session("tidemark-streams")
     try:
+        results: dict[str, str | Sequence[TidemarkError]] = {}
         for name, stream in streams.items():
             try:
-                yield name, _check_stream(spark, stream, folder, deployment)
+                columns[name], results[name] = _check_stream(spark, stream, folder, deployment)
             except Exception as error:  # noqa: BLE001 - the other streams are checked all the same
-                found = error_text(error)
-                yield name, (ConfigError("a definition can't be checked", found=found, where=str(folder / name)),)
+                problem = "a definition can't be checked"
+                results[name] = (ConfigError(problem, found=error_text(error), where=str(folder / name)),)
     finally:
         spark.stop()
+    for name, result in results.items():
+        wrong = missing_stream_columns(streams[name], columns, folder)
+        yield name, [*(() if isinstance(result, str) else result), *wrong] if wrong else result
 
 
 def _check_stream(
     spark: "SparkSession", stream: Stream, folder: Path, deployment: Settings | None
-) -> str | Sequence[TidemarkError]:
+) -> tuple[Sequence[str], str | Sequence[TidemarkError]]:
+    """The columns of the stream's table, and a text about what was checked or the problems."""
     from tidemark.reconcile.check_definition import check_definition
 
     table, table_text = _table(stream, deployment)
@@ -141,7 +148,7 @@ def _check_stream(
     text = f"definition, transformation ({columns}), {checks}{_profile_text(stream, checked.profile)}{table_text}"
     if checked.changes:
         text += f"; the next rebuild changes the table: {', '.join(map(str, checked.changes))}"
-    return checked.problems or _not_exactly_once(spark, stream, folder) or text
+    return checked.table_columns, checked.problems or _not_exactly_once(spark, stream, folder) or text
 
 
 def _profile_text(stream: Stream, checks: Sequence[Check]) -> str:

@@ -1,7 +1,7 @@
 """A stream's definition checked against what will run it: Spark's parser, the transformation, Great Expectations."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,11 +14,19 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from tidemark.core.errors import ConfigError
 from tidemark.core.text import did_you_mean
 from tidemark.definitions.check_catalogue import named_columns
-from tidemark.definitions.own_checks import OWN_CHECKS
+from tidemark.definitions.own_checks import (
+    DISTINCT_VALUES,
+    HISTORY_CHECKS,
+    MEAN,
+    NULL_SHARE,
+    OWN_CHECKS,
+    VALUES_IN_STREAM,
+)
 from tidemark.definitions.sections import Check, FieldPartitioner, FieldTime, TimePartitioner
 from tidemark.definitions.stream import Stream
 from tidemark.reconcile.audit.checks import NEEDS_VALUES, Expected
 from tidemark.reconcile.audit.expectations import evaluate
+from tidemark.reconcile.audit.measure import measurable
 from tidemark.reconcile.audit.profile import checks_of
 from tidemark.spark.decode import REASON, decoded_schema, twofold
 from tidemark.spark.fields import field
@@ -32,6 +40,10 @@ from tidemark.tables.schema_evolution import Change, evolution
 _PATTERN = "hourly, daily, or a pattern such as 'day='yyyy-MM-dd"
 _KEY_BYTES_MAX = 900  # S3 takes 1024, the archive's prefix among them
 _FILE_BYTES = len("+2147483647+++.parquet") + 20 + 20 + 4  # what follows the topic in a key
+_MEASURED = {
+    MEAN: "a column of numbers that is not personal",
+    DISTINCT_VALUES: "a column that is no array, bytes, map, struct or variant",
+}
 _NESTED = (ArrayType, MapType, StructType)
 
 
@@ -39,11 +51,12 @@ _NESTED = (ArrayType, MapType, StructType)
 class Checked:
     """``columns``: the transformation's own, without ``reject``; empty where it could not be tried.
 
-    ``changes``: what the next rebuild does to the columns of the published table. ``profile``: the checks that come
-    from the stream's profile.
+    ``table_columns``: those of the published table; empty likewise. ``changes``: what the next rebuild does to the
+    columns of the published table. ``profile``: the checks that come from the stream's profile.
     """
 
     columns: tuple[str, ...]
+    table_columns: tuple[str, ...] = ()
     problems: tuple[ConfigError, ...]
     changes: tuple[Change, ...] = ()
     profile: tuple[Check, ...] = ()
@@ -86,6 +99,7 @@ def check_definition(spark: SparkSession, stream: Stream, folder: Path, *, table
         if columns and name not in plain
     ]
     wrong = _columns(stream.batch.checks, published.names, where) if columns else []
+    wrong += _without_figures(stream, published, columns, where) if columns and not wrong else []
     problems += wrong
     if columns and not wrong:
         # Not no_rows: the checks must run, so that a wrong regular expression shows.
@@ -99,7 +113,13 @@ def check_definition(spark: SparkSession, stream: Stream, folder: Path, *, table
         text = f"table {stream.table} can't {'take a change' if table else 'be made'}"
         problems += [ConfigError(text, found=item, where=module) for item in wanted.refused]
     of_profile = tuple(item for item in checks_of(stream, published) if item not in stream.batch.checks)
-    return Checked(columns=tuple(columns), problems=tuple(problems), changes=changes, profile=of_profile)
+    return Checked(
+        columns=tuple(columns),
+        table_columns=tuple(published.names),
+        problems=tuple(problems),
+        changes=changes,
+        profile=of_profile,
+    )
 
 
 def _renamed(stream: Stream, names: set[str], where: str) -> list[ConfigError]:
@@ -218,6 +238,49 @@ def _columns(checks: Sequence[Check], columns: list[str], where: str) -> list[Co
         for number, check in enumerate(checks)
         for argument, column in named_columns(check.expectation, check.kwargs)
         if column not in columns
+    ]
+
+
+def _without_figures(stream: Stream, published: StructType, columns: list[str], where: str) -> list[ConfigError]:
+    """Checks against earlier days of columns that no run measures: they would never be judged."""
+    wrong = []
+    for number, check in enumerate(stream.batch.checks):
+        expectation = check.expectation
+        if expectation not in HISTORY_CHECKS or "column" not in check.kwargs or check.severity == "none":
+            continue
+        key, name = f"batch.checks.{number}.kwargs.column", str(check.kwargs["column"])
+        kind, personal = published[name].dataType, stream.is_personal(name)
+        if name not in columns:
+            wrong.append(_not_among(f"{key}: not a column of the transformation", name, columns, where))
+        elif not measurable(expectation, kind, personal=personal):
+            others = (item for item in (DISTINCT_VALUES, NULL_SHARE) if measurable(item, kind, personal=personal))
+            wrong.append(
+                ConfigError(
+                    f"{key}: {expectation} can't judge the column",
+                    expected=_MEASURED[expectation],
+                    found=f"{name} {kind.simpleString().upper()}{', which is personal' if personal else ''}",
+                    where=where,
+                    hint=f"Use {' or '.join(others)}",
+                )
+            )
+    return wrong
+
+
+def missing_stream_columns(stream: Stream, columns: Mapping[str, Sequence[str]], folder: Path) -> list[ConfigError]:
+    """The columns of other streams that checks name and those streams' tables do not have.
+
+    ``columns`` has the columns of each stream's table, none of one that could not be tried.
+    """
+    where = str(folder / f"{stream.name}.yaml")
+    return [
+        _not_among(
+            f"batch.checks.{number}.kwargs.stream_column: not a column of the table of {other}", name, known, where
+        )
+        for number, check in enumerate(stream.batch.checks)
+        if check.expectation == VALUES_IN_STREAM and check.severity != "none"
+        for other, name in [(str(check.kwargs["stream"]), str(check.kwargs["stream_column"]))]
+        for known in [list(columns.get(other, ()))]
+        if known and name not in known
     ]
 
 

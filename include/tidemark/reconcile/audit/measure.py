@@ -68,6 +68,14 @@ def day_figures(
     return tuple(figures)
 
 
+def measurable(expectation: str, kind: DataType, *, personal: bool) -> bool:
+    """Whether a column of a type has the figure of a check against earlier days. On a day with one row, a mean is its
+    value: so personal columns have none."""
+    if expectation == DISTINCT_VALUES:
+        return not isinstance(kind, _WITHOUT_DISTINCT)
+    return expectation != MEAN or (isinstance(kind, NumericType) and not personal)
+
+
 def _wanted(checks: Sequence[Expected], own: Collection[str]) -> Wanted:
     """Which columns the checks need each figure of."""
     found: dict[str, list[str]] = {NULL_SHARE: [], DISTINCT_VALUES: [], MEAN: []}
@@ -100,9 +108,11 @@ def _of(
     values, kind = F.col(f"`{column.replace('`', '``')}`"), own[column]
     if name == NULL_SHARE:
         yield (name, column), F.count_if(values.isNull())
-    elif name == DISTINCT_VALUES and not isinstance(kind, _WITHOUT_DISTINCT):
+    elif not measurable(name, kind, personal=stream.is_personal(column)):
+        return
+    elif name == DISTINCT_VALUES:
         yield (name, column), F.approx_count_distinct(values)
-    elif name == MEAN and isinstance(kind, NumericType) and not stream.is_personal(column):
+    elif name == MEAN:
         yield (name, column), F.avg(values.cast("double"))
         yield ("deviation", column), F.stddev_pop(values.cast("double"))
 
