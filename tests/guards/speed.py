@@ -9,6 +9,30 @@ _EARLY = "tests/speed/test_rows_that_end_early.py::test_"
 
 GUARDS = (
     Guard(
+        name="copies-that-may-come",
+        promise="With at_least_once, copies on the live topic alone raise no alarm.",
+        path="include/tidemark/delivery_audit/report.py",
+        old='({"duplicated"} if expected else set())',
+        new="set()",
+        tests=("tests/speed/test_delivery_report.py::test_copies_alone_are_a_note_where_delivery_may_repeat_records",),
+    ),
+    Guard(
+        name="copies-side-by-side",
+        promise="With at_least_once, as many copies as records on the live topic are a finding.",
+        path="include/tidemark/delivery_audit/report.py",
+        old='self.repeats and self.records("duplicated") < self.records("delivered")',
+        new="self.repeats",
+        tests=("tests/speed/test_delivery_report.py::test_as_many_copies_as_records_are_a_finding_in_any_delivery",),
+    ),
+    Guard(
+        name="copies-that-must-not-come",
+        promise="With exactly_once, a copy on the live topic is a finding.",
+        path="include/tidemark/delivery_audit/report.py",
+        old='({"duplicated"} if expected else set())',
+        new='{"duplicated"}',
+        tests=("tests/speed/test_delivery_report.py::test_only_a_completely_read_span_passes",),
+    ),
+    Guard(
         name="dead-server-named",
         promise="A server of the local stack that dies while another process starts is named at once.",
         path="include/tidemark/stack/processes.py",

@@ -64,6 +64,15 @@ def test_a_day_as_in_the_table_says_so_and_asks_for_nothing() -> None:
     assert (found["todo"], found["missing"], found["not_compared"]) == ([], [], None)
 
 
+def test_copies_that_delivery_may_repeat_are_noted_and_ask_for_nothing() -> None:
+    found = report(outcome(DeliveryAudit(days=(audited({17: (0, 3, 0)}, verdict="pass"),)), at=9))
+    assert "as in the table" in section(found)
+    assert "0 missing, 3 duplicated, 0 unexpected." in section(found)
+    words = "every record was delivered, with 3 further copies"
+    assert f"{DAY}, live topic against the table: {words}." in found["verdict"]["sentences"]
+    assert (found["todo"], found["missing"]) == ([], [])
+
+
 def test_records_that_kafka_may_have_deleted_are_not_called_missing() -> None:
     found = report(outcome(DeliveryAudit(days=(audited({}, verdict="unknown", pending=5),)), at=9))
     text = section(found)

@@ -105,6 +105,36 @@ def test_only_a_completely_read_span_passes(
 
 
 @pytest.mark.parametrize(
+    ("others", "verdict"),
+    [
+        ((), "pass"),
+        ((group("missing", 1, is_row=True),), "findings"),
+        ((group("unexpected", 1, is_row=False, kind="changed"),), "findings"),
+        ((group("pending", 1, is_row=True, kind="retention"),), "unknown"),
+    ],
+)
+def test_copies_alone_are_a_note_where_delivery_may_repeat_records(
+    others: tuple[RecordGroup, ...], verdict: str
+) -> None:
+    tally = Tally(groups=(*WHOLE, group("duplicated", 3, is_row=False), *others), unarchived=(), repeats=True)
+    note = "3 duplicated: expected after a restart, because delivery is at_least_once"
+    assert (tally.verdict, note in sentences(tally)) == (verdict, True)
+    (day,) = by_day(tally, [date(2013, 1, 14)], NEW_YORK)
+    assert (day.verdict, day.total("duplicated"), note in day.sentences) == (verdict, 3, True)
+    if verdict == "pass":
+        assert day.text == "every record was delivered, with 3 further copies"
+
+
+def test_as_many_copies_as_records_are_a_finding_in_any_delivery() -> None:
+    records = sum(item.count for item in WHOLE if item.outcome == "delivered" and not item.is_row)
+    tally = Tally(groups=(*WHOLE, group("duplicated", records, is_row=False)), unarchived=(), repeats=True)
+    assert (records > 1, tally.verdict) == (True, "findings")
+    few = (*WHOLE, group("duplicated", 1, is_row=False), group("pending", 1, is_row=True, kind="retention"))
+    (day,) = by_day(Tally(groups=few, unarchived=(), repeats=True), [date(2013, 1, 14)], NEW_YORK)
+    assert (day.verdict, day.text) == ("unknown", "not certain, 1 duplicated")
+
+
+@pytest.mark.parametrize(
     ("groups", "bounds", "problem"),
     [
         ((group("delivered", 5, is_row=True),), WIDE, "delivered rows and delivered records differ"),

@@ -252,7 +252,8 @@ def delivery(
 ) -> None:
     """Compare the live topic and the dead-letter topic with the archive: missing, duplicated and unexpected records.
 
-    Exits 1 if records are missing, duplicated or unexpected. Exits 2 if the command could not find out.
+    Exits 1 if records are missing or unexpected, or duplicated in spite of exactly_once. Exits 2 if the command could
+    not find out.
     """
     from tidemark.cli.delivery import print_delivery
 

@@ -46,9 +46,10 @@ class DayDelivery:
     def text(self) -> str:
         """The findings in words."""
         if self.verdict == "pass":
-            return "every record was delivered once"
+            copies = self.total("duplicated")
+            return f"every record was delivered{f', with {copies:,} further copies' if copies else ' once'}"
         found = [f"{self.total(name):,} {name}" for name in FINDINGS if self.total(name)]
-        return ", ".join(found) or "not certain"
+        return ", ".join([*(["not certain"] if self.verdict == "unknown" else []), *found])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,7 +53,8 @@ def _compare(run: Run, spark: SparkSession, span: TimeSpan) -> tuple[Sides, Tall
         groups = compare(spark, stream, run.settings, span, sides)
     except (PySparkException, Py4JError) as error:
         raise task_error(error, where=f"delivery audit of {stream.name}", personal=stream.has_personal) from error
-    return sides, Tally(groups=groups, unarchived=sides.archived.unarchived)
+    repeats = stream.speed.delivery == "at_least_once"
+    return sides, Tally(groups=groups, unarchived=sides.archived.unarchived, repeats=repeats)
 
 
 def _fix(run: Run, span: TimeSpan) -> Sides:

@@ -30,7 +30,7 @@ KINDS: Final = {
 # Further kinds that only the DAG tidemark_watch finds: they need the check before, or Airflow.
 WATCH_KINDS: Final = {
     "dead_letters": "Records became dead letters during the last hour.",
-    "delivery": "The last delivery audit failed, or found records that are missing, duplicated or unexpected.",
+    "delivery": "The last delivery audit failed, or found that the live topic differs from the table.",
     "approval_waits": "A run waits for a person to approve its days.",
     "late_data_waits": "Late records wait, and the stream's reconcile DAG is paused.",
 }

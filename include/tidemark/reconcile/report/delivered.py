@@ -27,12 +27,12 @@ def not_compared(outcomes: Outcomes) -> str | None:
 
 
 def delivery_sentences(outcomes: Outcomes, days: Sequence[DayReport]) -> Iterator[str]:
-    """What a reader of the verdict should know: a failure, or what was found."""
+    """What a reader of the verdict should know: a failure, what was found, and copies that delivery may repeat."""
     found = outcomes.by_step.get(DELIVERY.name)
     if found is not None and found.status != "ok":
         yield f"The live topic was not compared with the table: {found.error}"
     for day in days:
-        if day.delivery is not None and differs(day):
+        if day.delivery is not None and (differs(day) or day.delivery.total("duplicated")):
             yield f"{day.day}, live topic against the table: {day.delivery.text}."
 
 
