@@ -80,6 +80,19 @@ GUARDS = (
         tests=("tests/report/test_use.py::test_checks_that_could_not_be_judged_yet_do_not_count_as_passed",),
     ),
     Guard(
+        name="axis-in-words",
+        promise="The axis of a log's offsets has a title and a description, as each other chart of a report.",
+        path="include/tidemark/reconcile/report/offset_axis.py",
+        old="        about=_about(log),\n",
+        new='        about="",\n',
+        tests=(
+            (
+                "tests/report/test_report_page.py"
+                "::test_the_axis_of_each_log_has_a_title_a_description_and_its_figures_as_a_table"
+            ),
+        ),
+    ),
+    Guard(
         name="conservation",
         promise="No row is lost or doubled between the archive and the rebuilt day.",
         path="include/tidemark/reconcile/rebuild/step.py",

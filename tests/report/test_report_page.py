@@ -97,6 +97,25 @@ def test_each_chart_has_a_title_a_description_and_its_figures_as_a_table() -> No
         assert len(item.all("details")) == len(item.all("table")) == len(item.all("caption")) == 1
 
 
+def test_the_axis_of_each_log_has_a_title_a_description_and_its_figures_as_a_table() -> None:
+    html = render(report(broken(), history()))
+    axes = re.findall(
+        r'<div class="plot" role="region" aria-label="Axis.*?</div>\s*<div class="scroll".*?</div>', html, re.DOTALL
+    )
+    assert len(axes) + len(re.findall("<figure>", html)) == len(Page(html).all("svg"))
+    for number, item in enumerate(map(Page, axes), 1):
+        (drawing,) = item.all("svg")
+        assert drawing["role"] == "img"
+        assert drawing["aria-labelledby"] == f"axis-{number}-title axis-{number}-about"
+        (about,) = item.all("desc")
+        assert (item.all("title")[0]["id"], about["id"]) == (f"axis-{number}-title", f"axis-{number}-about")
+        assert len(item.all("table")) == len(item.all("caption")) == 1
+    assert (
+        "flights, partition 0 The offsets from 0 to the high watermark 3,400, coloured by their state:"
+        in Page(axes[0]).text
+    )
+
+
 def test_without_the_packages_that_draw_the_figures_are_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "can_draw", lambda: False)
     html = render(report(broken(), history()))

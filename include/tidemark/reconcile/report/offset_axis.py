@@ -23,8 +23,12 @@ class BarSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """A log's bar: the main lane, the lane of overlaps below it, ticks for holes, and the labelled positions."""
+    """A log's bar: the main lane, the lane of overlaps below it, ticks for holes, and the labelled positions.
 
+    ``about`` says in words what is drawn.
+    """
+
+    about: str
     segments: tuple[BarSegment, ...]
     overlaps: tuple[BarSegment, ...]
     holes: tuple[BarSegment, ...]
@@ -79,6 +83,7 @@ def draw(log: Mapping[str, Any], colours: Mapping[str, str], *, rectangles_max: 
         for item in log["holes"]
     ]
     return Drawing(
+        about=_about(log),
         segments=_thinned(segments, rectangles_max),
         overlaps=_thinned(overlaps, rectangles_max),
         holes=_thinned(holes, rectangles_max),
@@ -107,6 +112,21 @@ def _merged(used: Sequence[Mapping[str, Any]]) -> list[tuple[int, int, str, int]
         else:
             ranges.append((item["start"], item["end"], item["writer"], 1))
     return ranges
+
+
+def _about(log: Mapping[str, Any]) -> str:
+    counts = log["offsets"]
+    states = (
+        ("used", "used by the proof"),
+        ("lost", "lost"),
+        ("unfilled", "not refilled"),
+        ("overlapping", "archived more than once"),
+        ("holes", "without a record"),
+        ("pending", "after the end of this run"),
+    )
+    found = ", ".join(f"{counts[name]:,} {words}" for name, words in states if counts[name])
+    ends = f"{log['start']:,} to the high watermark {log['high_watermark']:,}"
+    return f"The offsets from {ends}, coloured by their state: {found or 'none'}."
 
 
 def _marks(log: Mapping[str, Any], low: int, scale: float) -> tuple[tuple[float, str, str], ...]:
