@@ -4,6 +4,14 @@ from tests.guards.guard import Guard
 
 GUARDS = (
     Guard(
+        name="profile-of-declared-nulls",
+        promise="The profile of a new stream expects no null in a column that the value's schema declares NOT NULL.",
+        path="include/tidemark/reconcile/audit/profile.py",
+        old="    return {field.name for field in event.fields if not field.nullable}",
+        new="    return {field.name for field in event.fields if not field.name}",
+        tests=("tests/spark/test_definition.py::test_the_profile_expects_no_null_where_the_schema_declares_none",),
+    ),
+    Guard(
         name="history-of-a-figure",
         promise="A check against earlier days is refused if its column has no such figure: no run would judge it.",
         path="include/tidemark/reconcile/check_definition.py",

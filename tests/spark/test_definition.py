@@ -129,6 +129,18 @@ def test_the_checks_of_the_profile_follow_from_the_columns(spark: SparkSession, 
     )
 
 
+def test_the_profile_expects_no_null_where_the_schema_declares_none(spark: SparkSession, tmp_path: Path) -> None:
+    key = {"deduplicate": {"key": ["id"]}, "profile": "default"}
+    schema = "id BIGINT NOT NULL, at TIMESTAMP NOT NULL, tags ARRAY<STRING>, unused INT NOT NULL"
+    transform = TRANSFORM.replace('"event.*"', '"event.id", "event.at", "event.tags"')
+    found = checked(spark, tmp_path, transform, value_schema=schema, batch=key)
+    assert found.problems == ()
+    assert [item.kwargs for item in found.profile if item.expectation == NOT_NULL] == [
+        {"column": "id"},
+        {"column": "at"},
+    ]
+
+
 def test_a_column_that_is_nearly_right_is_suggested(spark: SparkSession, tmp_path: Path) -> None:
     (problem,) = checked(spark, tmp_path, **one(NOT_NULL, column="tag")).problems
     assert str(problem).endswith(f", found tag [{tmp_path / 'orders.yaml'}]. Did you mean tags?")

@@ -12,10 +12,11 @@ NOT_NULL = "expect_column_values_to_not_be_null"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfiledColumn:
-    """A column of the transformation, and what its type holds."""
+    """A column of the transformation, and what its type holds. ``required``: it has a field's name that is NOT NULL."""
 
     name: str
     kind: Literal["number", "text", "other"]
+    required: bool = False
 
 
 def stream_checks(batch: Batch, columns: Sequence[ProfiledColumn]) -> tuple[Check, ...]:
@@ -33,7 +34,8 @@ def stream_checks(batch: Batch, columns: Sequence[ProfiledColumn]) -> tuple[Chec
 def _default(batch: Batch, columns: Sequence[ProfiledColumn]) -> Iterator[Check]:
     yield Check(expectation=ROW_COUNT, severity="warning")
     yield Check(expectation=HOURLY_ROW_COUNTS, severity="warning")
-    for name in batch.deduplicate.key:
+    required = (column.name for column in columns if column.required)
+    for name in dict.fromkeys([*batch.deduplicate.key, *required]):
         yield Check(expectation=NOT_NULL, kwargs={"column": name}, severity="warning")
     for column in columns:
         yield Check(expectation=NULL_SHARE, kwargs={"column": column.name}, severity="warning")

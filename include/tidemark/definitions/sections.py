@@ -357,7 +357,7 @@ class Batch(Keys):
         default=None,
         description="Checks from the stream's columns, all of severity `warning`, beside those of `checks`: row counts"
         " per day and hour, null shares, distinct texts and means against earlier days, and no nulls in the key of"
-        " `deduplicate`. `tidemark streams` lists them.",
+        " `deduplicate` and where the value's schema declares none. `tidemark streams` lists them.",
         examples=["default"],
     )
     checks: tuple[Check, ...] = ()
