@@ -114,7 +114,7 @@ START = {
     "trigger_dag_id": "reconcile_s",
     "trigger_run_id": RUN,
     "conf": {"from_day": "2026-11-25", "to_day": "2026-11-25"},
-    "note": "s 2026-11-23: late records",
+    "note": "s 2026-11-25: late records of 2026-11-23",
 }
 QUIET = {"paused": False, "known": 1, "under_way": 0, "leased": False, "before": 0}
 

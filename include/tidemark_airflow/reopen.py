@@ -70,12 +70,14 @@ def _can_run(dag: str, ti: Any) -> bool:
 
 def run_of(late: "LateDays", now: datetime) -> dict[str, Any]:
     """The arguments of the operator that starts the run. Its id starts with the first late day."""
+    from tidemark.core.days import date_ranges
+
     day = str(late.requested)
     return {
         "trigger_dag_id": dag_id(late.stream),
         "trigger_run_id": f"{min(late.records)}__late__{now:%Y-%m-%dT%H-%M-%S}",
         "conf": {"from_day": day, "to_day": day},
-        "note": run_note(late.stream, sorted(late.records), "late records"),
+        "note": run_note(late.stream, (late.requested,), f"late records of {date_ranges(sorted(late.records))}"),
     }
 
 

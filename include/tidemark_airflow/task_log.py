@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from tidemark.core.errors import TidemarkError
+from tidemark.core.text import error_text
 from tidemark.orchestration.step_log import begin_text, end_lines
 
 if TYPE_CHECKING:
@@ -32,5 +32,5 @@ def _write(log: Any, lines: Callable[[], Iterable[str]]) -> None:
     try:
         for line in lines():
             log.info("%s", line)
-    except TidemarkError as error:  # the step must not fail for its log
-        log.warning("This log is incomplete: %s", error)
+    except Exception as error:  # noqa: BLE001 - the step must not fail, nor lose its own error, for its log
+        log.warning("This log is incomplete: %s", error_text(error))

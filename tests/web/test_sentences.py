@@ -237,9 +237,26 @@ def test_a_failed_run_without_a_report_sends_the_reader_to_its_log() -> None:
     ],
 )
 def test_a_day_whose_run_is_under_way_needs_nobody(state: str, expected: str) -> None:
-    run = replace(last_run(), name="run-0")  # an earlier one, which failed
-    found = day_verdict(DAY, (), run, run_cause(run, None, UTC), zone=UTC, now=NOW, newest=newest_run(state))
+    run = replace(last_run(), name="run-0") if state == "running" else None  # an earlier one, which failed
+    cause = run_cause(run, None, UTC) if run else None
+    now = NOW if state == "running" else datetime(2013, 1, 16, 0, 30, tzinfo=UTC)  # before the deadline
+    found = day_verdict(DAY, (), run, cause, zone=UTC, now=now, newest=newest_run(state))
     assert (found.state, found.sentence, found.run) == ("open", expected, None)
+
+
+def test_a_run_that_is_queued_after_the_deadline_hides_neither_the_day_nor_the_failure_before() -> None:
+    run, later = replace(last_run(), name="run-0"), NOW + timedelta(days=9)
+    cause = run_cause(run, None, UTC)
+    for before, name in ((run, "run-0"), (None, None)):
+        found = day_verdict(DAY, (), before, cause, zone=UTC, now=later, newest=newest_run("queued"))
+        queued = "A run of 2013-01-15 is queued since 2013-01-17 12:00 UTC."
+        assert (found.state, found.sentence, found.run) == ("attention", queued, name)
+
+
+def test_a_run_that_a_person_marked_as_failed_asks_nobody_any_more() -> None:
+    run = last_run("waiting", "Failed check: x")
+    found = day_verdict(DAY, (), run, run_cause(run, None, UTC), zone=UTC, now=NOW, newest=newest_run("failed"))
+    assert (found.state, found.sentence) == ("attention", "2013-01-15 is missing: its last run failed.")
 
 
 def test_a_running_run_that_asks_a_person_waits_for_that_person() -> None:

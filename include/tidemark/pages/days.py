@@ -81,8 +81,7 @@ def day_verdict(
     if seals:
         found = _sealed(day, seals[-1])
     else:
-        waits = run is not None and run.verdict == "waiting"
-        if newest is not None and newest.state in _UNDER_WAY and not waits:
+        if newest is not None and newest.state == "running" and not _waits(run, newest):
             run = None  # what an earlier run reported may be corrected already
         deadline = seal_deadline(day, zone, sealed_by, GRACE)
         found = _unsealed(day, run, newest, end=day_end(day, zone), deadline=deadline, now=now)
@@ -111,6 +110,11 @@ def readers_verdict(day: date, verdict: DayVerdict, seen: DayPublication | None)
     return replace(verdict, state="attention", sentence=sentence, more=(why, *verdict.more))
 
 
+def _waits(run: LastRun | None, newest: DayRun | None) -> bool:
+    """Whether the run waits for an answer. A person may have marked it as failed instead."""
+    return run is not None and run.verdict == "waiting" and (newest is None or newest.state != "failed")
+
+
 def _needs_person(run: LastRun) -> bool:
     return run.failed or run.verdict in {"waiting", "days held back"}
 
@@ -133,15 +137,17 @@ def _sealed(day: date, seal: Seal) -> DayVerdict:
 def _unsealed(
     day: date, run: LastRun | None, newest: DayRun | None, *, end: datetime, deadline: datetime, now: datetime
 ) -> DayVerdict:
-    if run is not None and run.verdict == "waiting":
+    if _waits(run, newest):
         text = f"{day} waits for a person's approval."
         return DayVerdict(state="attention", sentence=text, more=("Readers see nothing of it until then.",))
     if end > now:
         left = span((end - now).total_seconds())
         return DayVerdict(state="open", sentence=f"{day} is not over. It ends in {left}.", more=())
     over = f"It ended {span((now - end).total_seconds())} ago and is not sealed."
-    if run is None and newest is not None and newest.state in _UNDER_WAY:
-        return DayVerdict(state="open", sentence=_under_way(day, newest), more=(over, _UNDER_WAY[newest.state]))
+    if newest is not None and newest.state in _UNDER_WAY:
+        late = newest.state == "queued" and now > deadline  # while its DAG is paused it never begins
+        more = (over, _UNDER_WAY[newest.state])
+        return DayVerdict(state="attention" if late else "open", sentence=_under_way(day, newest), more=more)
     failed = DayVerdict(state="attention", sentence=f"{day} is missing: its last run failed.", more=(over,))
     if run is not None and _needs_person(run):
         return failed

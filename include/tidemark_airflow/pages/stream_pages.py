@@ -162,6 +162,10 @@ async def show_stream(
         saved = await run_in_threadpool(read_parts, {"The saved status": partial(_saved, store, layout)})
         status = replace(status, value=saved["The saved status"].value)
     row = status.value.row if status.value else None
+    unknown = "unknown", f"The state of {stream} is not known."
+    state, title = (verdict(row, now).state, headline(row)) if row else unknown
+    if state == "good" and status.error:  # that all was well says nothing of now
+        state, title = unknown
     sealed, last_run = parts["The calendar"], row.last_run if row else None
     first_sealed, summaries = sealed.value or (None, ())
     days = row.days if row else ()
@@ -181,8 +185,8 @@ async def show_stream(
         stream=stream,
         description=getattr(definition.value, "description", "") or "",
         status=status,
-        state=verdict(row, now).state if row else "unknown",
-        headline=headline(row) if row else f"The state of {stream} is not known.",
+        state=state,
+        headline=title,
         needs=stream_needs(row, causes["The cause"].value) if row else (),
         last_run=last_run,
         calendar=Part(value=None if sealed.error else calendar, error=sealed.error),
