@@ -9,7 +9,13 @@ from datetime import UTC, date, datetime
 from zoneinfo import ZoneInfo
 
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # as in its docs
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 from tests.batch.objects import data_object
 from tidemark.connections.kafka import KafkaConnection
@@ -156,6 +162,15 @@ def drop_below(log: Log, offset: int, partition: int = 0) -> None:
     request = admin.delete_records([KafkaPartition(log.stream.topic, partition, offset)])
     for future in request.values():
         future.result(timeout=60)
+
+
+def set_topic(log: Log, name: str, value: str) -> None:
+    """Change one setting of the topic."""
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, log.stream.topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": log.settings.kafka_bootstrap})
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(60)
 
 
 def recreate(log: Log) -> None:

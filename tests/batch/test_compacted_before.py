@@ -1,17 +1,10 @@
 """A topic whose cleanup.policy goes from compact to delete: Kafka no longer names what took the records."""
 
 import pytest
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # in its docs
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
 from pyspark.sql import SparkSession
 
 from tests.archive.test_kafka_logs import consumed
-from tests.batch.logs import Log
+from tests.batch.logs import Log, set_topic
 from tests.batch.verifying import NINE, differences, seal, verify
 from tests.conftest import MakeStream, MakeTopic, Produce
 from tests.waiting import wait_until
@@ -22,14 +15,6 @@ from tidemark.settings import Settings
 pytestmark = pytest.mark.conformance(11)
 
 LACKS_ROWS = "the archive has rows that Kafka has no record of"
-
-
-def set_policy(settings: Settings, topic: str, policy: str) -> None:
-    entry = ConfigEntry("cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": settings.kafka_bootstrap})
-    for future in admin.incremental_alter_configs([resource]).values():
-        future.result(60)
 
 
 @pytest.mark.usefixtures("_eager_cleaner")
@@ -51,22 +36,22 @@ def test_records_that_compaction_took_are_explained_while_the_policy_names_it(
     produce(topic, [(b"k", b'{"n": 3}', NINE + 20_000, 0, [])])
     wait_until(lambda: not set(consumed(settings, topic)) & set(range(10)), "the broker compacts", 240)
 
-    set_policy(settings, topic, "delete")
+    set_topic(log, "cleanup.policy", "delete")
     with pytest.raises(PositionError, match="no longer holds") as refused:
         archive(spark, stream, settings, available_now=True)
     assert "no record at offset 9" in str(refused.value.found)
     assert "compact,delete" in (refused.value.hint or "")
 
-    set_policy(settings, topic, "compact,delete")
+    set_topic(log, "cleanup.policy", "compact,delete")
     archive(spark, stream, settings, available_now=True)
     seal(log, spark, "run-1")
     assert verify(log).verdict == "proven", differences(verify(log))
 
-    set_policy(settings, topic, "delete")
+    set_topic(log, "cleanup.policy", "delete")
     found = verify(log)
     assert found.verdict == "disproven"
     assert LACKS_ROWS in differences(found)
     assert "does not name compact" in differences(found)
 
-    set_policy(settings, topic, "compact,delete")
+    set_topic(log, "cleanup.policy", "compact,delete")
     assert verify(log).verdict == "proven"

@@ -4,15 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # as in its docs
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
 
-from tests.batch.logs import MONDAY, TUESDAY, Log, at, drop_below
+from tests.batch.logs import MONDAY, TUESDAY, Log, at, drop_below, set_topic
 from tests.batch.test_seal import finalized, finish, two_days
 from tests.batch.test_status import beat, thursday
 from tests.faults import FaultProxy, Rule
@@ -139,15 +132,6 @@ def test_the_last_run_is_found_without_listing_the_runs(sealed: Log, proxy: Faul
     assert read_last_run(sealed.store, sealed.layout) == found
 
 
-def keep_for(log: Log, limit_ms: int) -> None:
-    """Let Kafka delete the topic's records by age."""
-    entry = ConfigEntry("retention.ms", str(limit_ms), incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, log.stream.topic, incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": log.settings.kafka_bootstrap})
-    for future in admin.incremental_alter_configs([resource]).values():
-        future.result(60)
-
-
 def live_tide(log: Log) -> Tide:
     return read_tide(log.settings.kafka, log.store, log.layout, log.stream, now=thursday(5))
 
@@ -160,7 +144,7 @@ def test_the_live_tide_is_that_of_kafka_heartbeat_and_last_seal(sealed: Log) -> 
 
 def test_the_tide_has_the_hours_until_kafka_may_delete_what_is_not_archived(sealed: Log) -> None:
     limit_ms = 20 * 365 * 24 * HOUR_MS  # the records are of 2013
-    keep_for(sealed, limit_ms)
+    set_topic(sealed, "retention.ms", str(limit_ms))
     left = (at(TUESDAY, 20) + limit_ms - round(thursday(5).timestamp() * 1000)) / HOUR_MS
     assert live_tide(sealed) == tide_of(sealed, archived=15, left=left)
     beat(sealed, positions=((0, 18),))
