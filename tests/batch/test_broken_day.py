@@ -216,7 +216,10 @@ def require_types_named(day: BrokenDay, report: dict[str, Any], page: str) -> No
     published, rejected = len(day.morning) + len(day.decoded), len(day.misfits)
     assert (counts["read"], counts["published"], counts["quarantined"]) == (published + rejected, published, rejected)
     assert f"{published} not published yet + {rejected} quarantined" in page
-    reasons = {f"{MISFIT}: flight": len(day.numbers), f"{MISFIT}: distance_miles": len(day.distances)}
+    reasons = {
+        f"{MISFIT}: flight is not INT such as 12": len(day.numbers),
+        f"{MISFIT}: distance_miles is not DOUBLE such as 12.5": len(day.distances),
+    }
     assert {item["reason"]: item["rows"] for item in counts["profile"]["reasons"]} == reasons
     for reason, number in reasons.items():
         assert f"{reason} {number} partition " in page

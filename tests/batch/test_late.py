@@ -3,6 +3,7 @@
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -23,6 +24,7 @@ from tidemark.reconcile.rollback import rollback_day
 from tidemark.reconcile.seal import seal_run
 from tidemark.settings import Settings
 from tidemark.tables.iceberg import IcebergTable
+from tidemark.verify.values import _differing
 
 DAY = january(14)
 Values = tuple[object, ...]
@@ -147,6 +149,33 @@ def test_a_null_that_changes_its_place_and_a_microsecond_in_a_list_are_changes(s
         sides = zip(names, before, after, strict=True)
         assert {value.column for value in example.values} == {name for name, left, right in sides if left != right}
     assert [item.rows.changed for item in differences(one, one, days)] == [0, 0]
+
+
+@pytest.mark.conformance(75)
+def test_versions_with_a_time_that_python_cannot_hold_are_compared(spark: SparkSession) -> None:
+    place = "_day DATE, _topic_id STRING, _kafka_partition INT, _offset BIGINT"
+    years = {"seconds": 1_751_302_800_000, "same": 1_357_000_000}
+    rows = spark.createDataFrame(
+        [(DAY, "a", 0, 0, years["seconds"], years["same"])], f"{place}, at BIGINT, same BIGINT"
+    )
+    earlier, later = (
+        rows.withColumns(
+            {
+                "at": F.timestamp_seconds(F.col("at") - moved),
+                "many": F.array(F.timestamp_seconds(F.col("at") - moved)),
+                "same": F.timestamp_seconds("same"),
+            }
+        )
+        for moved in (0, 1)
+    )
+    (found,) = differences(earlier, later, [DAY])
+    (example,) = found.examples
+    assert [(value.column, value.before, value.after) for value in example.values] == [
+        ("at", "+57466-07-30 08:00:00", "+57466-07-30 07:59:59"),
+        ("many", '["+57466-07-30T08:00:00.000000Z"]', '["+57466-07-30T07:59:59.000000Z"]'),
+    ]
+    tables = [pa.table({"at": pa.array([number], pa.timestamp("us"))}) for number in (2**62, 2**62 + 1)]
+    assert [list(_differing(tables[0], other)) for other in tables] == [[False], [True]]
 
 
 @pytest.mark.conformance(19)

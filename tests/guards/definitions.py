@@ -114,6 +114,27 @@ GUARDS = (
         tests=("tests/test_bad_definitions.py::test_a_stream_that_cannot_be_checked_leaves_the_check_of_others",),
     ),
     Guard(
+        name="value-forms",
+        promise="A JSON value has a documented form of its type, or its record is rejected.",
+        path="include/tidemark/spark/decode.py",
+        old=".isNotNull() | misfit, _misfit(",
+        new=".isNotNull(), _misfit(",
+        tests=("tests/spark/test_json_forms.py::test_the_page_lists_what_is_accepted_and_refused",),
+    ),
+    Guard(
+        name="times-in-the-calendar",
+        promise="A row with a time that Python and Iceberg can't hold is rejected after the transformation.",
+        path="include/tidemark/spark/process.py",
+        old="    reason = F.coalesce(reason, *_outside(rows, own))\n",
+        new="",
+        tests=(
+            (
+                "tests/spark/test_json_forms.py"
+                "::test_a_time_that_python_cannot_hold_is_rejected_after_the_transformation[TIMESTAMP]"
+            ),
+        ),
+    ),
+    Guard(
         name="dag-last-resort",
         promise="A definition that Airflow refuses leaves the DAGs of other streams.",
         path="include/tidemark_airflow/reconcile_dag.py",

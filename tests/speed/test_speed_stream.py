@@ -91,7 +91,7 @@ def test_good_records_arrive_once_and_the_rest_on_the_dead_letter_topic(
     bad = [
         (b"{", "the value is not one JSON object"),
         (None, "the value is null (a tombstone)"),
-        (b'{"n":"four"}', "a field of the value does not fit the stream's value_schema: n"),
+        (b'{"n":"four"}', "a field of the value does not fit the stream's value_schema: n is not BIGINT such as 12"),
         (b"\xff\xfe{}", "the value is not UTF-8"),
         (value(13), "thirteen"),
     ]

@@ -3,13 +3,23 @@
 from pyspark.errors import ParseException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, BinaryType, DataType, DecimalType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
 
 from tidemark.core.errors import ConfigError
 from tidemark.core.renames import Renamed
 from tidemark.definitions.stream import Stream
 from tidemark.spark.avro import avro_exact, avro_parsed, avro_type
-from tidemark.spark.fields import any_text
+from tidemark.spark.calendar import outside_calendar
+from tidemark.spark.fields import any_value
+from tidemark.spark.json_forms import (
+    as_read,
+    converted,
+    form,
+    misfits,
+    number_like,
+    numbers_as_text,
+    strings_as_variants,
+)
 from tidemark.spark.records import ARCHIVE_SCHEMA, LOCAL_TIME_FORMAT, TIMESTAMP_FORMAT
 
 REASON = "_reason"
@@ -21,10 +31,13 @@ NOT_SCHEMA = "a field of the value does not fit the stream's value_schema"
 NOT_AVRO = "the value is not exactly one Avro record of the stream's avro_schema_file"
 NOT_BARE = f"{NOT_AVRO}; it begins like Confluent's wire format, which is not supported"
 NOT_UTF8_TEXT = "a string in the value is not UTF-8"
+NO_CALENDAR = "a time in the value is outside of the years 1 to 9999"
 
 _RAW = StructType().add("value", BinaryType())
 _SOURCE = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 _PARSED = "_parsed"
+_FOUND = "_found"
+_SENT = "_sent"
 _CORRUPT = "_corrupt"
 _MARK = "_tidemark"
 # Strict JSON; Spark's defaults also accept {'a': NaN}.
@@ -37,10 +50,11 @@ _JSON = {
     "timestampFormat": TIMESTAMP_FORMAT,
     "timestampNTZFormat": LOCAL_TIME_FORMAT,
 }
-# An exponent of five digits. With possessive quantifiers Java's matcher needs no stack for long strings.
-_HUGE = r"[eE][+-]?[0-9]{5}"
+# A character beyond 16 bits is escaped in two halves. UTF-8 can't hold one half alone: Spark reads a question mark.
+_ESCAPE = r"\u"
+_WHOLE = r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_HALF = r"\\u[dD][89a-fA-F]"
 _NAMES_MAX = 5
-_QUOTED = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 
 
 def decode(records: DataFrame, stream: Stream) -> DataFrame:
@@ -116,92 +130,67 @@ def _json(records: DataFrame, event_schema: StructType, renamed: Renamed) -> Dat
     for new, olds in earlier.items():
         for old in olds:
             schema.add(old, event_schema[new].dataType)
-    wrapper = StructType().add("event", ArrayType(schema.add(_MARK, StringType()))).add(_CORRUPT, StringType())
+    item = as_read(schema).add(_MARK, StringType())
+    wrapper = StructType().add("event", ArrayType(item)).add(_CORRUPT, StringType())
     text, mark = F.col("value").cast("string"), F.xxhash64("value").cast("string")
     marked = F.concat(F.lit(f'{{"{_MARK}":"'), mark, F.lit('"}'))
-    wrapped = F.concat(F.lit('{"event":['), marked, F.lit(","), _bounded(text, schema), F.lit(","), marked, F.lit("]}"))
+    wrapped = F.concat(F.lit('{"event":['), marked, F.lit(","), text, F.lit(","), marked, F.lit("]}"))
     parsed = records.select("*", F.from_json(_once(wrapped), wrapper, _JSON).alias(_PARSED))
-    found = F.get(f"{_PARSED}.event", F.lit(1))
-    event = found.dropFields(_MARK, *(f"`{old}`" for olds in earlier.values() for old in olds))
+    read, found = F.get(f"{_PARSED}.event", F.lit(1)), F.col(_FOUND)
+    parsed = parsed.withColumn(_FOUND, _once(converted(read.dropFields(_MARK), schema)))
+    event = found.dropFields(*(f"`{old}`" for olds in earlier.values() for old in olds)) if earlier else found
     for new, olds in earlier.items():
         event = event.withField(f"`{new}`", F.coalesce(*(found[name] for name in (new, *olds))))
     first, last = (F.get(f"{_PARSED}.event", F.lit(at))[_MARK] for at in (0, 2))
     alone = (F.size(f"{_PARSED}.event") == 3) & first.eqNullSafe(mark) & last.eqNullSafe(mark)
+    # Only a value with a text that may have been a number is parsed again.
+    sent = F.when(number_like(found, schema), F.from_json(text, strings_as_variants(schema), _JSON))
+    parsed = parsed.withColumn(_SENT, _once(sent))
+    misfit = misfits(read, found, schema) | numbers_as_text(found, F.col(_SENT), schema)
     reason = (
         F.when(text.isNull(), TOMBSTONE)
         .when(~F.is_valid_utf8(text), NOT_UTF8)
         .when(F.col(_PARSED).isNull(), NOT_SCHEMA)
-        .when(event.isNull() | ~F.coalesce(alone, F.lit(False)), NOT_JSON)
-        .when(F.col(f"{_PARSED}.{_CORRUPT}").isNotNull(), _misfit(text, found, schema))
+        .when(read.isNull() | ~F.coalesce(alone, F.lit(False)), NOT_JSON)
+        .when(text.contains(_ESCAPE) & F.regexp_replace(text, _WHOLE, "").rlike(_HALF), NOT_UTF8_TEXT)
+        .when(F.col(f"{_PARSED}.{_CORRUPT}").isNotNull() | misfit, _misfit(text, read, schema))
     )
-    return _decoded(parsed, reason, event)
+    judged = parsed.withColumn(REASON, _once(reason))
+    return _decoded(judged, F.col(REASON), F.when(F.col(REASON).isNull(), event))
 
 
-def _misfit(text: Column, found: Column, schema: StructType) -> Column:
-    """NOT_SCHEMA with the names of the fields that have a value in the text, and none as their type.
+def _misfit(text: Column, read: Column, schema: StructType) -> Column:
+    """NOT_SCHEMA with the fields that have a value in the text and none as their type, and the form expected.
 
-    A part inside a field may be wrong while the field has others: then no name is known.
+    Inside a field, a part of an integer, boolean or bytes may be wrong while the field has others: it is not named.
     """
-    names = [name for name in schema.names if name != _MARK]
-    texts = StructType([StructField(name, StringType()) for name in names])
+    texts = StructType([StructField(name, StringType()) for name in schema.names])
+    parses = F.struct(F.from_json(text, texts, _JSON).alias("text"), read.alias("read"), F.col(_FOUND), F.col(_SENT))
 
-    def named(as_text: Column) -> Column:
-        wrong = (F.when(as_text[name].isNotNull() & found[name].isNull(), name) for name in names)
-        first = F.array_join(F.slice(F.array_compact(F.array(*wrong)), 1, _NAMES_MAX), ", ")
+    def named(parse: Column) -> Column:
+        wrong = []
+        for field in schema:
+            name, kind = field.name, field.dataType
+            given, got, found, sent = (parse[part][name] for part in ("text", "read", _FOUND, _SENT))
+            missing = given.isNotNull() & found.isNull()
+            other = missing | misfits(got, found, kind) | numbers_as_text(found, sent, kind)
+            wrong.append(F.when(other, F.lit(f"{name} is not {form(kind)}")))
+        first = F.array_join(F.slice(F.array_compact(F.array(*wrong)), 1, _NAMES_MAX), "; ")
         return F.concat_ws(": ", F.lit(NOT_SCHEMA), F.nullif(first, F.lit("")))
 
     # Inside a lambda the parsed text is a variable: as an expression it would be parsed for each name.
-    return F.transform(F.array(F.from_json(text, texts, _JSON)), named)[0]
-
-
-def _bounded(text: Column, schema: StructType) -> Column:
-    """The text, null if one of its numbers takes Spark too long: 1e9000000 as DECIMAL takes 15 s.
-
-    Only a text that may hold such a number is examined further: its bare numbers by their digits, and quoted ones, as
-    they may be plain text, only if the schema has a DECIMAL there.
-    """
-    decimals = _decimals_as_text(schema)
-    if decimals is None:
-        return text
-    assert isinstance(decimals, StructType)
-    quoted = F.from_json(text, decimals.add(_CORRUPT, StringType()), _JSON)
-    huge = (
-        F.regexp_replace(text, _QUOTED, '""').rlike(_HUGE)
-        | F.coalesce(quoted[_CORRUPT].isNotNull(), F.lit(False))
-        | any_text(quoted, decimals, lambda found: found.rlike(_HUGE))
-    )
-    return F.when(~F.when(text.rlike(_HUGE), huge).otherwise(False), text)
-
-
-def _decimals_as_text(kind: DataType) -> DataType | None:
-    """The part of a type that contains decimals, with strings in their place; None without decimals."""
-    match kind:
-        case DecimalType():
-            return StringType()
-        case StructType():
-            parts = [(item.name, _decimals_as_text(item.dataType)) for item in kind]
-            kept = StructType()
-            for name, part in parts:
-                if part is not None:
-                    kept = kept.add(name, part)
-            return kept if kept.names else None
-        case ArrayType():
-            part = _decimals_as_text(kind.elementType)
-            return None if part is None else ArrayType(part)
-        case MapType():
-            part = _decimals_as_text(kind.valueType)
-            return None if part is None else MapType(kind.keyType, part)
-    return None
+    return F.transform(F.array(parses), named)[0]
 
 
 def _avro(records: DataFrame, stream: Stream) -> DataFrame:
-    value = F.col("value")
+    value, kind = F.col("value"), avro_type(stream)
     parsed = records.select("*", avro_parsed(stream, _once(value)).alias(_PARSED))
     found = F.col(_PARSED)
     reason = (
         F.when(value.isNull(), TOMBSTONE)
         .when(~avro_exact(found, value) & (F.substring(value, 1, 1) == b"\0") & (F.length(value) > 5), NOT_BARE)
         .when(~avro_exact(found, value), NOT_AVRO)
-        .when(any_text(found["event"], avro_type(stream), lambda text: ~F.is_valid_utf8(text)), NOT_UTF8_TEXT)
+        .when(any_value(found["event"], kind, (StringType,), lambda text, _: ~F.is_valid_utf8(text)), NOT_UTF8_TEXT)
+        .when(outside_calendar(found["event"], kind), NO_CALENDAR)
     )
     return _decoded(parsed, reason, F.when(reason.isNull(), found["event"]))

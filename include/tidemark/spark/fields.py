@@ -1,4 +1,4 @@
-"""Fields inside a decoded value: by JSON path, and all strings at any depth."""
+"""Fields inside a decoded value: by JSON path, and all values of a type at any depth."""
 
 import re
 from collections.abc import Callable
@@ -6,10 +6,11 @@ from functools import reduce
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from tidemark.core.errors import ConfigError
 
+ValueTest = Callable[[Column, DataType], Column]
 _STEP = re.compile(r"\.(?P<name>[^.\[\]]+)|\[(?P<at>\d+)\]|\['(?P<quoted>[^']+)'\]")
 
 
@@ -32,31 +33,37 @@ def field(column: Column, kind: DataType, path: str) -> tuple[Column, DataType]:
     return column, kind
 
 
-def any_text(column: Column, kind: DataType, test: Callable[[Column], Column]) -> Column:
-    """Whether the test is true for any string inside a value of this type; never null."""
+def any_value(column: Column, kind: DataType, types: tuple[type[DataType], ...], test: ValueTest) -> Column:
+    """Whether the test is true for any value of one of the types inside a value of type ``kind``; never null."""
+    if isinstance(kind, types):
+        return F.coalesce(test(column, kind), F.lit(False))
+    if not has_type(kind, types):
+        return F.lit(False)
     match kind:
-        case StringType():
-            return F.coalesce(test(column), F.lit(False))
         case StructType():
-            parts = [any_text(column[item.name], item.dataType, test) for item in kind if _has_text(item.dataType)]
+            fields = [(item.name, item.dataType) for item in kind if has_type(item.dataType, types)]
+            parts = (any_value(column[name], part, types, test) for name, part in fields)
             return reduce(Column.__or__, parts, F.lit(False))
-        case ArrayType(elementType=element) if _has_text(element):
-            return F.coalesce(F.exists(column, lambda item: any_text(item, element, test)), F.lit(False))
+        case ArrayType(elementType=element):
+            return F.coalesce(F.exists(column, lambda item: any_value(item, element, types, test)), F.lit(False))
         case MapType():
             lists = ArrayType(kind.keyType), ArrayType(kind.valueType)
             keys, values = F.map_keys(column), F.map_values(column)
-            return any_text(keys, lists[0], test) | any_text(values, lists[1], test)
-    return F.lit(False)
+            return any_value(keys, lists[0], types, test) | any_value(values, lists[1], types, test)
+    raise AssertionError(kind)
 
 
-def _has_text(kind: DataType) -> bool:
+def has_type(kind: DataType, types: tuple[type[DataType], ...]) -> bool:
+    """Whether ``kind`` is of one of the types, or contains one of them."""
+    if isinstance(kind, types):
+        return True
     match kind:
-        case StringType() | MapType():
-            return True
         case StructType():
-            return any(_has_text(item.dataType) for item in kind)
+            return any(has_type(item.dataType, types) for item in kind)
         case ArrayType():
-            return _has_text(kind.elementType)
+            return has_type(kind.elementType, types)
+        case MapType():
+            return has_type(kind.keyType, types) or has_type(kind.valueType, types)
     return False
 
 

@@ -15,18 +15,20 @@ null, and the transformation's result for them is discarded.
 """
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
 from tidemark.core.errors import ConfigError
 from tidemark.definitions.stream import Stream
+from tidemark.spark.calendar import TIMES, outside_calendar
 from tidemark.spark.decode import REASON, decode
+from tidemark.spark.fields import has_type
 from tidemark.spark.personal import PERSONAL, masked_reason, require_known, with_personal_texts
 
 PLATFORM_COLUMNS = ("source", "event_time")
@@ -112,8 +114,18 @@ def shape(decoded: DataFrame, stream: Stream, transform: Transform) -> DataFrame
     own = [name for name in rows.columns if name not in (*PLATFORM_COLUMNS, "reject")]
     if "reject" in rows.columns:
         reason = F.coalesce(reason, masked_reason(rows, stream))
+    reason = F.coalesce(reason, *_outside(rows, own))
     source = F.col("source").dropFields(PERSONAL).alias("source") if stream.has_personal else F.col("source")
     return rows.select(source, "event_time", reason.alias(REASON), *(f"`{name}`" for name in own))
+
+
+def _outside(rows: DataFrame, names: list[str]) -> Iterator[Column]:
+    """Per column that can hold a time, the reason to reject a row whose time Python, Iceberg or Parquet can't hold."""
+    for name in names:
+        kind = rows.schema[name].dataType
+        if has_type(kind, TIMES):
+            reason = f"{name}: a time outside of the years 1 to 9999"
+            yield F.when(outside_calendar(F.col(f"`{name}`"), kind), reason)
 
 
 def _described(stream: Stream) -> str:

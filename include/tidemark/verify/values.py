@@ -50,6 +50,12 @@ def _differing(first: pa.Table, second: pa.Table) -> npt.NDArray[np.bool_]:
     differing = np.zeros(first.num_rows, dtype=bool)
     for name in first.column_names:
         if not first[name].equals(second[name]):
-            pairs = zip(first[name].to_pylist(), second[name].to_pylist(), strict=True)
+            pairs = zip(*(_python_values(rows[name]) for rows in (first, second)), strict=True)
             differing |= np.fromiter((repr(one) != repr(other) for one, other in pairs), bool, first.num_rows)
     return differing
+
+
+def _python_values(column: pa.ChunkedArray) -> list[object]:
+    """Times as numbers: Python has no years beyond 9999."""
+    numbers = column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+    return list(numbers.to_pylist())

@@ -26,7 +26,9 @@ from tidemark.definitions.stream import Stream
 from tidemark.reconcile.json_values import safe
 from tidemark.reconcile.results import ChangedRow, ChangedValue, DayDifference
 from tidemark.run import Run
+from tidemark.spark.calendar import TIMES
 from tidemark.spark.failures import cause_line
+from tidemark.spark.fields import has_type
 from tidemark.tables.columns import DAY
 from tidemark.tables.deduplicate import PLACE
 from tidemark.tables.iceberg import IcebergTable
@@ -197,7 +199,7 @@ def _examples(
     )
     before, after = (
         {tuple(row[name] for name in PLACE): row for row in rows.where((F.col(DAY) == day) & wanted).collect()}
-        for rows in (earlier, later)
+        for rows in map(_with_times_as_text, (earlier, later))
     )
     for place in places:
         topic_id, partition, offset = place
@@ -207,6 +209,20 @@ def _examples(
             offset=offset,
             values=tuple(_changed_values(before[place], after[place])),
         )
+
+
+def _with_times_as_text(rows: DataFrame) -> DataFrame:
+    """Rows that Python can hold: it has no years beyond 9999, which an earlier version may have."""
+    times = [item for item in rows.schema if has_type(item.dataType, TIMES) and item.name != DAY]
+    nested = (ArrayType, MapType, StructType)
+    return rows.withColumns(
+        {
+            item.name: F.to_json(f"`{item.name}`", _JSON)
+            if isinstance(item.dataType, nested)
+            else F.col(f"`{item.name}`").cast("string")
+            for item in times
+        }
+    )
 
 
 def _changed_values(before: Row, after: Row) -> Iterator[ChangedValue]:
