@@ -268,6 +268,11 @@ def test_a_missing_key_is_named(tmp_path: Path, key: str) -> None:
         ),
         ("event_time.extractor", "field", ["event_time.extractor: found 'field', allowed: record, record_field"]),
         ("event_time", {"format": "epoch_s"}, ["event_time.extractor: found nothing, allowed: record, record_field"]),
+        (
+            "event_time",
+            {"extractor": "record_field", "field": "$.at[*].x"},
+            ["event_time.record_field.field: ", "such as .name or [0]: '[*].x'"],
+        ),
         ("event_time", {"extractor": "record_field", "field": "at"}, ["event_time.record_field.field: ", "'$.'"]),
         ("event_time", {"extractor": "record_field", "field": "$."}, ["event_time.record_field.field: ", "found '$.'"]),
         ("event_time", {"extractor": "record_field"}, ["event_time.record_field.field: missing"]),

@@ -137,8 +137,8 @@ def test_hostile_values_name_folders_below_the_stream_and_rebuild_every_record(
         assert mark
         assert set("/*?[]{}\\").isdisjoint(folder)
         folders[folder] = key
-    # One per value, and one for the records that have none. The two with bytes too many or too few are not JSON, but a
-    # JSON path is found in them all the same.
+    # One per value, and one for the records that have none. The one with a byte too many begins with an object, whose
+    # fields are found; it is not JSON all the same.
     assert len(folders) == len(HOSTILE) + 1
     assert {"~empty", "null", "..", "__HIVE_DEFAULT_PARTITION__", "%5F_HIVE_DEFAULT_PARTITION__"} <= folders.keys()
 

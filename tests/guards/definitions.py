@@ -122,6 +122,14 @@ GUARDS = (
         tests=("tests/spark/test_json_forms.py::test_the_page_lists_what_is_accepted_and_refused",),
     ),
     Guard(
+        name="one-parser",
+        promise="The event time of a value is read by the parser of its columns.",
+        path="include/tidemark/spark/records.py",
+        old="json_field(value, path)",
+        new="F.get_json_object(value, path)",
+        tests=("tests/spark/test_records.py::test_the_last_time_of_a_repeated_name_is_the_event_time",),
+    ),
+    Guard(
         name="times-in-the-calendar",
         promise="A row with a time that Python and Iceberg can't hold is rejected after the transformation.",
         path="include/tidemark/spark/process.py",

@@ -1,6 +1,8 @@
 """Event time and its calendar day, against Python's datetime and zoneinfo."""
 
+import json
 from datetime import UTC, date, datetime, timedelta
+from random import Random
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -9,6 +11,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tests.spark.rows import NOON, kafka_rows, microseconds, stream
+from tidemark.spark.decode import decode
+from tidemark.spark.fields import json_field
 from tidemark.spark.records import ARCHIVE_SCHEMA, day, event_time, out_of_bounds, records
 
 
@@ -135,6 +139,49 @@ def test_only_a_time_field_can_be_out_of_bounds() -> None:
 def test_a_field_inside_an_object_and_a_list_is_found_by_its_path(spark: SparkSession) -> None:
     value = b'{"trip":{"stops":[{"t":1},{"t":60}]}}'
     assert extracted(spark, [value], "epoch_s", "$.trip.stops[1].t") == [60_000_000]
+
+
+def test_a_field_of_any_name_is_found_and_a_broken_text_has_none(spark: SparkSession) -> None:
+    value = b'{"_corrupt_record":{"a b":[{"$":7}]}}'
+    path = "$._corrupt_record.a b[0].$"
+    assert extracted(spark, [value, value[:-1]], "epoch_s", path) == [7_000_000, microseconds(NOON)]
+
+
+@pytest.mark.conformance(74)
+def test_the_last_time_of_a_repeated_name_is_the_event_time(spark: SparkSession) -> None:
+    assert extracted(spark, [b'{"at":1,"at":60}', b'{"at":1,"at":null}'], "epoch_s") == [60_000_000, microseconds(NOON)]
+
+
+def drawn(random: Random, depth: int = 3) -> str:
+    """A JSON object in which names are repeated."""
+    values = ["null", "1", '"x"', "[]", '"2"', "true", *(["{}"] if depth == 0 else [])]
+    members = [
+        (random.choice("abc"), drawn(random, depth - 1) if depth and random.random() < 0.6 else random.choice(values))
+        for _ in range(random.randint(0, 4))
+    ]
+    return "{" + ",".join(f'"{name}":{value}' for name, value in members) + "}"
+
+
+@pytest.mark.conformance(74)
+def test_a_field_found_by_its_path_is_that_of_the_decoded_value(spark: SparkSession) -> None:
+    random = Random(40)  # noqa: S311 - repeatable values
+    values: list[bytes | None] = [f'{{"a":{drawn(random)},"a":{drawn(random)}}}'.encode() for _ in range(500)]
+    definition = stream("a STRUCT<b: STRING, c: STRING>")
+    rows = records(kafka_rows(spark, values), definition)
+    texts = (json_field(F.col("source.value").cast("string"), f"$.a.{name}").alias(name) for name in "bc")
+    found = decode(rows, definition).select("source._reason", "event", *texts).orderBy("source.offset").collect()
+    assert all(row["_reason"] is None for row in found)
+    seen = 0
+    for row, value in zip(found, values, strict=True):
+        right = json.loads(value or b"")["a"]
+        for name in "bc":
+            assert row[name] == row.event.a[name]
+            if not isinstance(right.get(name), dict):
+                last = right.get(name)
+                text = last if isinstance(last, str | None) else json.dumps(last)
+                assert (row[name], value) == (text, value)
+                seen += text is not None
+    assert seen > 100
 
 
 @pytest.mark.conformance(49)

@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from croniter import CroniterBadDateError, croniter
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from tidemark.core.json_path import steps
 from tidemark.core.renames import require_once
 
 
@@ -35,6 +36,7 @@ def _own_table(value: str) -> str:
 def _json_path(value: str) -> str:
     if not re.match(r"\$\.[^.\[\]]", value):
         raise ValueError("not the JSON path of a field, which starts with '$.', such as $.departed_at")
+    steps(value)
     return value
 
 

@@ -10,7 +10,7 @@ from tidemark.core.renames import Renamed
 from tidemark.definitions.stream import Stream
 from tidemark.spark.avro import avro_exact, avro_parsed, avro_type
 from tidemark.spark.calendar import outside_calendar
-from tidemark.spark.fields import any_value
+from tidemark.spark.fields import STRICT_JSON, any_value
 from tidemark.spark.json_forms import (
     as_read,
     converted,
@@ -40,12 +40,10 @@ _FOUND = "_found"
 _SENT = "_sent"
 _CORRUPT = "_corrupt"
 _MARK = "_tidemark"
-# Strict JSON; Spark's defaults also accept {'a': NaN}.
 _JSON = {
+    **STRICT_JSON,
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": _CORRUPT,
-    "allowSingleQuotes": "false",
-    "allowNonNumericNumbers": "false",
     "dateFormat": "yyyy-MM-dd",
     "timestampFormat": TIMESTAMP_FORMAT,
     "timestampNTZFormat": LOCAL_TIME_FORMAT,

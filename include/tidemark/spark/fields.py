@@ -1,17 +1,20 @@
 """Fields inside a decoded value: by JSON path, and all values of a type at any depth."""
 
-import re
 from collections.abc import Callable
 from functools import reduce
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
 from tidemark.core.errors import ConfigError
+from tidemark.core.json_path import steps
 
+# Spark's defaults also accept {'a': NaN}.
+STRICT_JSON = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+# By default a field "_corrupt_record" gets broken texts. No step of a path has this name.
+_ANY_NAME = {**STRICT_JSON, "columnNameOfCorruptRecord": "'"}
 ValueTest = Callable[[Column, DataType], Column]
-_STEP = re.compile(r"\.(?P<name>[^.\[\]]+)|\[(?P<at>\d+)\]|\['(?P<quoted>[^']+)'\]")
 
 
 def field(column: Column, kind: DataType, path: str) -> tuple[Column, DataType]:
@@ -19,7 +22,7 @@ def field(column: Column, kind: DataType, path: str) -> tuple[Column, DataType]:
 
     Raises ConfigError with the allowed names if a value of this type can't have the field.
     """
-    for step in _steps(path):
+    for step in steps(path):
         match kind, step:
             case StructType(), str() if step in kind.names:
                 column, kind = column[step], kind[step].dataType
@@ -31,6 +34,22 @@ def field(column: Column, kind: DataType, path: str) -> tuple[Column, DataType]:
                 allowed = f"one of: {', '.join(kind.names)}" if isinstance(kind, StructType) else kind.simpleString()
                 raise ConfigError(f"no field {path}", expected=allowed, found=step)
     return column, kind
+
+
+def json_field(text: Column, path: str) -> Column:
+    """The field at a JSON path of an object as text, null without it: a string as it is, another value as JSON.
+
+    Read by the parser of ``decode``: of a name that is repeated the last value counts, where ``get_json_object`` takes
+    the first, so that the event time would not be that of the column.
+    """
+    kind: DataType = StringType()
+    for step in reversed(steps(path)):
+        kind = ArrayType(kind) if isinstance(step, int) else StructType().add(step, kind)
+    assert isinstance(kind, StructType)
+    column = F.from_json(text, kind, _ANY_NAME)
+    for step in steps(path):
+        column = F.get(column, F.lit(step)) if isinstance(step, int) else column[step]
+    return column
 
 
 def any_value(column: Column, kind: DataType, types: tuple[type[DataType], ...], test: ValueTest) -> Column:
@@ -65,15 +84,3 @@ def has_type(kind: DataType, types: tuple[type[DataType], ...]) -> bool:
         case MapType():
             return has_type(kind.keyType, types) or has_type(kind.valueType, types)
     return False
-
-
-def _steps(path: str) -> list[str | int]:
-    found: list[str | int] = []
-    at = 1  # after the $
-    while at < len(path):
-        step = _STEP.match(path, at)
-        if step is None:
-            raise ConfigError(f"no field {path}", expected="steps such as .name and [0]", found=path[at:])
-        found.append(int(step["at"]) if step["at"] else step["name"] or step["quoted"])
-        at = step.end()
-    return found

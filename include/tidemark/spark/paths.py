@@ -14,6 +14,7 @@ from tidemark.core.renames import paths
 from tidemark.definitions.sections import DefaultPartitioner, FieldPartitioner, TimePartitioner
 from tidemark.definitions.stream import Stream
 from tidemark.spark.avro import avro_field
+from tidemark.spark.fields import json_field
 
 # Hive's name for null, which Spark, Trino and DuckDB read as null. No text becomes it: its first "_" is encoded.
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -86,7 +87,7 @@ def _text(stream: Stream, path: str) -> Column:
     """The field's text, null without one: a string as it is, another value as JSON."""
     value = F.col("value")
     if stream.value_format == "json":
-        return F.coalesce(*(F.get_json_object(value.cast("string"), item) for item in paths(path, stream.renamed)))
+        return F.coalesce(*(json_field(value.cast("string"), item) for item in paths(path, stream.renamed)))
     column, kind = avro_field(stream, value, path)
     if isinstance(kind, StringType):
         return F.when(F.is_valid_utf8(column), column)

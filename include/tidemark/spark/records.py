@@ -22,6 +22,7 @@ from tidemark.core.renames import paths
 from tidemark.definitions.sections import FieldTime, RecordTime
 from tidemark.definitions.stream import Stream
 from tidemark.spark.avro import avro_field
+from tidemark.spark.fields import json_field
 
 # ISO 8601, fixed: Spark reads "12:30" as a time of today, so every rebuild would move the record.
 LOCAL_TIME_FORMAT = "yyyy-MM-dd[['T'][' ']HH:mm[:ss[.SSSSSSSSS]]]"
@@ -142,7 +143,7 @@ def _field_time(stream: Stream, wanted: FieldTime) -> Column:
         text = column.cast("string")
     else:
         value = F.col("value").cast("string")
-        text = F.coalesce(*(F.get_json_object(value, path) for path in paths(wanted.field, stream.renamed)))
+        text = F.coalesce(*(json_field(value, path) for path in paths(wanted.field, stream.renamed)))
     number = F.when(text.rlike(_NUMBER), text)
     match wanted.format:
         case "iso8601":
