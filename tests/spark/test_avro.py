@@ -320,7 +320,7 @@ def test_a_field_inside_records_lists_and_maps_is_found_by_its_path(spark: Spark
     [
         ("$.when", "expected a field $.when: one of: at, found when"),
         ("$.at.x", "expected a field $.at.x: bigint, found x"),
-        ("$.at", "event_time.field: not a time: expected a type that holds iso8601, or a logical type of time"),
+        ("$.at", "event_time.field: not a time: expected a type that holds iso8601, or a type of time"),
     ],
 )
 def test_a_field_that_a_schema_cannot_have_is_refused_before_a_row_is_read(

@@ -63,12 +63,35 @@ def test_a_valid_definition_has_its_columns_and_no_problem(spark: SparkSession, 
     assert found == Checked(columns=("id", "at", "tags"), table_columns=table, problems=())
 
 
+def test_a_string_may_hold_the_json_of_an_event_time(spark: SparkSession, tmp_path: Path) -> None:
+    time = {"extractor": "record_field", "field": "$.trip.stops[0].at", "format": "epoch_ms"}
+    assert checked(spark, tmp_path, value_schema="trip STRING", event_time=time).problems == ()
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
         (
             {"event_time": {"extractor": "record_field", "field": "$.when.at"}},
             "event_time.field: not a field of value_schema: expected one of: id, at, tags, found when",
+        ),
+        (
+            {"event_time": {"extractor": "record_field", "field": "$.id"}},
+            (
+                "event_time.field: not a time: expected a type that holds iso8601, or a type of time, "
+                "found $.id of type bigint"
+            ),
+        ),
+        (
+            {"event_time": {"extractor": "record_field", "field": "$.at", "format": "epoch_ms"}},
+            "event_time.field: not a time: expected a type that holds epoch_ms, found $.at of type timestamp",
+        ),
+        (
+            {
+                "value_schema": f"{SCHEMA}, trip STRUCT<began: TIMESTAMP>",
+                "event_time": {"extractor": "record_field", "field": "$.trip.ended"},
+            },
+            "event_time.field: not a field of value_schema: expected one of: began, found ended of $.trip.ended",
         ),
         (
             {"speed": {"key": "ident"}},
@@ -104,7 +127,18 @@ def test_a_valid_definition_has_its_columns_and_no_problem(spark: SparkSession, 
             ),
         ),
     ],
-    ids=["event time", "key", "nested key", "key for duplicates", "column", "column of a pair", "column of a list"],
+    ids=[
+        "event time",
+        "event time of a number",
+        "event time of a timestamp in ms",
+        "event time below a struct",
+        "key",
+        "nested key",
+        "key for duplicates",
+        "column",
+        "column of a pair",
+        "column of a list",
+    ],
 )
 def test_an_unknown_name_is_answered_with_the_known_ones(
     spark: SparkSession, tmp_path: Path, overrides: dict[str, Any], message: str
@@ -272,7 +306,7 @@ def test_avro_and_raw_definitions_have_their_columns(spark: SparkSession, tmp_pa
         (
             {"event_time": {"extractor": "record_field", "field": "$.id"}},
             (
-                "event_time.field: not a time: expected a type that holds iso8601, or a logical type of time, "
+                "event_time.field: not a time: expected a type that holds iso8601, or a type of time, "
                 "found $.id of type int"
             ),
         ),

@@ -38,8 +38,8 @@ class FieldTime(Keys):
         description="Takes the event time from a field of the value.", examples=["record_field"]
     )
     field: JsonPath = Field(
-        description="JSON path of the field. Its first part must be a field of `value_schema`. With Avro, the whole"
-        " path must exist in the schema.",
+        description="JSON path of the field. It must exist in `value_schema` or the Avro schema, except inside of a"
+        " STRING that holds JSON. Its type must be able to hold the format.",
         examples=["$.departed_at"],
     )
     format: Literal["iso8601", "epoch_ms", "epoch_s"] = Field(

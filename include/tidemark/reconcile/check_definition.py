@@ -1,6 +1,5 @@
 """A stream's definition checked against what will run it: Spark's parser, the transformation, Great Expectations."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +8,10 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
 from tidemark.core.errors import ConfigError
+from tidemark.core.json_path import steps
 from tidemark.core.text import did_you_mean
 from tidemark.definitions.check_catalogue import named_columns
 from tidemark.definitions.own_checks import (
@@ -29,7 +29,7 @@ from tidemark.reconcile.audit.expectations import evaluate
 from tidemark.reconcile.audit.measure import measurable
 from tidemark.reconcile.audit.profile import checks_of
 from tidemark.spark.decode import REASON, decoded_schema, twofold
-from tidemark.spark.fields import field
+from tidemark.spark.fields import part
 from tidemark.spark.paths import VALUE_CHARACTERS_MAX, folder_name, time_folder
 from tidemark.spark.personal import unknown_names
 from tidemark.spark.process import PLATFORM_COLUMNS, load_transform, shape
@@ -166,7 +166,7 @@ def _event_time(stream: Stream, schema: StructType, where: str) -> list[ConfigEr
     if not isinstance(stream.event_time, FieldTime):
         return []
     kind, problems = _field(stream, schema, stream.event_time.field, "event_time.field", where)
-    if kind is not None and stream.value_format == "avro":
+    if kind is not None:
         try:
             require_time(kind, stream, stream.event_time)
         except ConfigError as error:
@@ -177,17 +177,20 @@ def _event_time(stream: Stream, schema: StructType, where: str) -> list[ConfigEr
 def _field(
     stream: Stream, schema: StructType, path: str, key: str, where: str
 ) -> tuple[DataType | None, list[ConfigError]]:
-    """The type of the field at a JSON path. Of JSON only the first part is known: a STRING may hold any object."""
-    if stream.value_format == "json":
-        top = re.split(r"[.\[]", path.removeprefix("$."), maxsplit=1)[0]
-        if top in schema.names:
-            return schema[top].dataType, []
-        return None, [_not_among(f"{key}: not a field of value_schema", top, schema.names, where)]
-    try:
-        return field(F.lit(None), schema, path)[1], []
-    except ConfigError as error:
-        text = f"{key}: not a field of {stream.avro_schema_file}"
-        return None, [ConfigError(text, expected=error.expected, found=f"{error.found} of {path}", where=where)]
+    """The type of the field at a JSON path; None below a STRING, which may hold any object, and for a wrong path."""
+    json = stream.value_format == "json"
+    inner: DataType = schema
+    for number, step in enumerate(steps(path)):
+        if json and number and isinstance(inner, StringType):
+            return None, []
+        try:
+            _, inner = part(F.lit(None), inner, step)
+        except ConfigError as error:
+            problem = f"{key}: not a field of {'value_schema' if json else stream.avro_schema_file}"
+            found = str(step) if json and not number else f"{step} of {path}"
+            hint = did_you_mean(str(step), inner.names) if isinstance(inner, StructType) else None
+            return None, [ConfigError(problem, expected=error.expected, found=found, where=where, hint=hint)]
+    return inner, []
 
 
 def _partitioner(spark: SparkSession, stream: Stream, schema: StructType | None, where: str) -> list[ConfigError]:

@@ -23,17 +23,21 @@ def field(column: Column, kind: DataType, path: str) -> tuple[Column, DataType]:
     Raises ConfigError with the allowed names if a value of this type can't have the field.
     """
     for step in steps(path):
-        match kind, step:
-            case StructType(), str() if step in kind.names:
-                column, kind = column[step], kind[step].dataType
-            case MapType(), str():
-                column, kind = F.try_element_at(column, F.lit(step)), kind.valueType
-            case ArrayType(), int():
-                column, kind = F.get(column, F.lit(step)), kind.elementType
-            case _:
-                allowed = f"one of: {', '.join(kind.names)}" if isinstance(kind, StructType) else kind.simpleString()
-                raise ConfigError(f"no field {path}", expected=allowed, found=step)
+        column, kind = part(column, kind, step)
     return column, kind
+
+
+def part(column: Column, kind: DataType, step: str | int) -> tuple[Column, DataType]:
+    """The named field of a struct or map, or the item of a list, and its type. Raises ConfigError as ``field``."""
+    match kind, step:
+        case StructType(), str() if step in kind.names:
+            return column[step], kind[step].dataType
+        case MapType(), str():
+            return F.try_element_at(column, F.lit(step)), kind.valueType
+        case ArrayType(), int():
+            return F.get(column, F.lit(step)), kind.elementType
+    allowed = f"one of: {', '.join(kind.names)}" if isinstance(kind, StructType) else kind.simpleString()
+    raise ConfigError(f"no field {step}", expected=allowed, found=step)
 
 
 def json_field(text: Column, path: str) -> Column:

@@ -155,11 +155,15 @@ def _field_time(stream: Stream, wanted: FieldTime) -> Column:
 
 
 def require_time(kind: DataType, stream: Stream, wanted: FieldTime) -> None:
-    """Raise ConfigError unless the Avro field's type can hold the event time in its format."""
-    if not isinstance(kind, (*_MOMENTS, *_TIME_TYPES[wanted.format])):
+    """Raise ConfigError unless a field of the type can hold the event time in its format.
+
+    A time in an Avro value is a number with a unit of its own; one in a JSON value is always text.
+    """
+    native = stream.value_format == "avro" or wanted.format == "iso8601"
+    if not isinstance(kind, (*_TIME_TYPES[wanted.format], *(_MOMENTS if native else ()))):
         raise ConfigError(
             "event_time.field: not a time",
-            expected=f"a type that holds {wanted.format}, or a logical type of time",
+            expected=f"a type that holds {wanted.format}{', or a type of time' if native else ''}",
             found=f"{wanted.field} of type {kind.simpleString()}",
             where=stream.avro_schema_file,
         )
