@@ -96,9 +96,9 @@ def _exact(text: str, digits: int, scale: int) -> Any:
     if form is None:
         return REFUSED
     number = Fraction(text)
-    if form[3] and (
-        len(re.sub("[-.]", "", text.lower().split("e")[0])) > 15 or (isinstance(text, Number) and not number)
-    ):
+    given = len(re.sub("[-.]", "", text.lower().split("e")[0]))
+    bare = isinstance(text, Number)
+    if (form[3] and (given > 15 or (bare and not number))) or (bare and given > 38):
         return REFUSED
     exact = (number * 10**scale).denominator == 1 and abs(number) < 10 ** (digits - scale)
     return Decimal(text) if exact else REFUSED
@@ -295,6 +295,33 @@ def test_other_forms_are_converted_as_the_page_says(spark: SparkSession) -> None
         found.append(first)
     moment = datetime(2013, 1, 31, 5, 15, tzinfo=UTC)
     assert found == [moment, moment, Decimal("12.50"), date(2013, 1, 31), Decimal("12.35")]
+
+
+@pytest.mark.conformance(74)
+@pytest.mark.parametrize(
+    ("schema", "value", "wrong"),
+    [
+        ("s STRING, t STRING", '{"t":{"x":{"a":1,"a":2}},"s":1.10}', 's is not STRING such as "text"'),
+        (
+            "l ARRAY<STRING>",
+            '{"l":[12345678901234567890.5,{"x":{"a":1,"a":2}}]}',
+            'l is not a list of STRING such as "text"',
+        ),
+        ("d DECIMAL(6,2)", '{"d":{"x":{"a":1,"a":2}}}', 'd is not DECIMAL(6,2) such as 12.5 or "12.5"'),
+        ("d DECIMAL(6,2)", '{"d":1,"d":{"a":1,"a":1}}', 'd is not DECIMAL(6,2) such as 12.5 or "12.5"'),
+        ("d DECIMAL(6,2)", '{"d":' + "[" * 900 + "]" * 900 + "}", 'd is not DECIMAL(6,2) such as 12.5 or "12.5"'),
+        ("d DECIMAL(6,2)", '{"d":' + '{"a":' * 990 + "1" + "}" * 991, 'd is not DECIMAL(6,2) such as 12.5 or "12.5"'),
+        ("d BINARY", '{"d":' + '{"a":' * 990 + "1" + "}" * 991, 'd is not BINARY such as "AQI=" in base64'),
+        ("s STRING, d DECIMAL(6,2)", '{"s":"1.5","d":1e9000000}', 'd is not DECIMAL(6,2) such as 12.5 or "12.5"'),
+        ("_corrupt INT, s STRING", '{"_corrupt":"x","s":"1.5"}', "_corrupt is not INT such as 12"),
+        ("_corrupt INT, s STRING", '{"_corrupt":1,"s":"1.5"}', None),
+        ("d DECIMAL(6,2), s STRING", '{"d":1.5,"s":' + "[" * 400 + "]" * 400 + "}", None),
+    ],
+)
+def test_values_that_a_parser_may_stumble_over(spark: SparkSession, schema: str, value: str, wrong: str | None) -> None:
+    declared = stream(schema)
+    (row,) = decode(records(kafka_rows(spark, [value.encode()]), declared), declared).collect()
+    assert row.source["_reason"] == (wrong and f"{NOT_SCHEMA}: {wrong}")
 
 
 @pytest.mark.conformance(75)

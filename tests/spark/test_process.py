@@ -39,7 +39,7 @@ def outcomes(spark: SparkSession, values: list[bytes | None]) -> list[str | dict
 FORMS = {
     "n": "INT such as 12",
     "text": 'STRING such as "text"',
-    "inner": 'STRUCT such as {"name": 12}',
+    "inner": "an object of b INT such as 12, list a list of INT such as 12",
     "moment": 'TIMESTAMP such as "2013-01-31T05:15:00Z"',
     "day": 'DATE such as "2013-01-31"',
     "ratio": "DOUBLE such as 12.5",

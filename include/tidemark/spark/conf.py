@@ -93,6 +93,8 @@ def needed_conf(settings: Settings) -> dict[str, str]:
         "spark.redaction.regex": REDACTED,
         "spark.sql.redaction.string.regex": REDACTED_TEXT,
         "spark.sql.session.timeZone": "UTC",
+        # As everywhere in JSON, the last one counts. Otherwise a whole record that is read with a VARIANT is refused.
+        "spark.sql.variant.allowDuplicateKeys": "true",
         "spark.speculation": "false",
         "spark.sql.files.ignoreCorruptFiles": "false",
         "spark.sql.files.ignoreMissingFiles": "false",

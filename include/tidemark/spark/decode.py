@@ -14,6 +14,7 @@ from tidemark.spark.fields import STRICT_JSON, any_value
 from tidemark.spark.json_forms import (
     as_read,
     converted,
+    deep,
     form,
     misfits,
     number_like,
@@ -38,6 +39,7 @@ _SOURCE = ("topic", "partition", "offset", "timestamp", "key", "value", "headers
 _PARSED = "_parsed"
 _FOUND = "_found"
 _SENT = "_sent"
+_DEEP = "_deep"
 _CORRUPT = "_corrupt"
 _MARK = "_tidemark"
 _JSON = {
@@ -48,6 +50,8 @@ _JSON = {
     "timestampFormat": TIMESTAMP_FORMAT,
     "timestampNTZFormat": LOCAL_TIME_FORMAT,
 }
+# Without a field for broken texts: a stream's own field may have its name.
+_JSON_ALONE = {**_JSON, "columnNameOfCorruptRecord": f"{_MARK}{_CORRUPT}"}
 # A character beyond 16 bits is escaped in two halves. UTF-8 can't hold one half alone: Spark reads a question mark.
 _ESCAPE = r"\u"
 _WHOLE = r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -133,18 +137,18 @@ def _json(records: DataFrame, event_schema: StructType, renamed: Renamed) -> Dat
     text, mark = F.col("value").cast("string"), F.xxhash64("value").cast("string")
     marked = F.concat(F.lit(f'{{"{_MARK}":"'), mark, F.lit('"}'))
     wrapped = F.concat(F.lit('{"event":['), marked, F.lit(","), text, F.lit(","), marked, F.lit("]}"))
-    parsed = records.select("*", F.from_json(_once(wrapped), wrapper, _JSON).alias(_PARSED))
+    parsed = records.select("*", F.from_json(_once(wrapped), wrapper, _JSON).alias(_PARSED), deep(text).alias(_DEEP))
     read, found = F.get(f"{_PARSED}.event", F.lit(1)), F.col(_FOUND)
-    parsed = parsed.withColumn(_FOUND, _once(converted(read.dropFields(_MARK), schema)))
+    parsed = parsed.withColumn(_FOUND, _once(converted(read.dropFields(_MARK), schema, F.col(_DEEP))))
     event = found.dropFields(*(f"`{old}`" for olds in earlier.values() for old in olds)) if earlier else found
     for new, olds in earlier.items():
         event = event.withField(f"`{new}`", F.coalesce(*(found[name] for name in (new, *olds))))
     first, last = (F.get(f"{_PARSED}.event", F.lit(at))[_MARK] for at in (0, 2))
     alone = (F.size(f"{_PARSED}.event") == 3) & first.eqNullSafe(mark) & last.eqNullSafe(mark)
     # Only a value with a text that may have been a number is parsed again.
-    sent = F.when(number_like(found, schema), F.from_json(text, strings_as_variants(schema), _JSON))
+    sent = F.when(number_like(found, schema), F.from_json(text, strings_as_variants(schema), _JSON_ALONE))
     parsed = parsed.withColumn(_SENT, _once(sent))
-    misfit = misfits(read, found, schema) | numbers_as_text(found, F.col(_SENT), schema)
+    misfit = misfits(read, found, schema, text) | numbers_as_text(found, F.col(_SENT), schema)
     reason = (
         F.when(text.isNull(), TOMBSTONE)
         .when(~F.is_valid_utf8(text), NOT_UTF8)
@@ -163,7 +167,13 @@ def _misfit(text: Column, read: Column, schema: StructType) -> Column:
     Inside a field, a part of an integer, boolean or bytes may be wrong while the field has others: it is not named.
     """
     texts = StructType([StructField(name, StringType()) for name in schema.names])
-    parses = F.struct(F.from_json(text, texts, _JSON).alias("text"), read.alias("read"), F.col(_FOUND), F.col(_SENT))
+    parses = F.struct(
+        text.alias("value"),
+        F.from_json(text, texts, _JSON_ALONE).alias("text"),
+        read.alias("read"),
+        F.col(_FOUND),
+        F.col(_SENT),
+    )
 
     def named(parse: Column) -> Column:
         wrong = []
@@ -171,7 +181,7 @@ def _misfit(text: Column, read: Column, schema: StructType) -> Column:
             name, kind = field.name, field.dataType
             given, got, found, sent = (parse[part][name] for part in ("text", "read", _FOUND, _SENT))
             missing = given.isNotNull() & found.isNull()
-            other = missing | misfits(got, found, kind) | numbers_as_text(found, sent, kind)
+            other = missing | misfits(got, found, kind, parse["value"]) | numbers_as_text(found, sent, kind)
             wrong.append(F.when(other, F.lit(f"{name} is not {form(kind)}")))
         first = F.array_join(F.slice(F.array_compact(F.array(*wrong)), 1, _NAMES_MAX), "; ")
         return F.concat_ws(": ", F.lit(NOT_SCHEMA), F.nullif(first, F.lit("")))

@@ -47,11 +47,15 @@ _INTEGER = "-?(?:0|[1-9][0-9]*+)"
 # With more than 15 digits, the text of a double may not be the number that was sent.
 _SCIENTIFIC = rf"^(?=[-0-9.]{{1,17}}[eE]){_INTEGER}(?:\.[0-9]++)?[eE][-+]?[0-9]{{1,2}}\z"
 _DOUBLE_DIGITS = 15
+_DEEP = 300
+# A number outside of quotes of which a VARIANT may lose digits: with an exponent, or of more than 38 digits.
+_QUOTED = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_LONG = r"(?<![0-9.])(?:[0-9.]{17,}+[eE]|[0-9.]{40,}+)"
 _BASE64 = r"^(?:[A-Za-z0-9+/]{4})*+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?\z"
 # The text that Spark makes of a number with a fraction or an exponent. Text in quotes may look the same.
 _NUMBER_LIKE = r'^(?:-?[0-9]++\.[0-9]++(?:E-?[0-9]++)?|"-?Infinity")\z'
 
-_FORMS: dict[type[DataType], str] = {
+_EXAMPLES: dict[type[DataType], str] = {
     BooleanType: "true",
     DecimalType: '12.5 or "12.5"',
     FloatType: "12.5",
@@ -61,17 +65,26 @@ _FORMS: dict[type[DataType], str] = {
     DateType: '"2013-01-31"',
     TimestampType: '"2013-01-31T05:15:00Z"',
     TimestampNTZType: '"2013-01-31T05:15:00"',
-    StructType: '{"name": 12}',
-    MapType: '{"name": 12}',
-    ArrayType: "[12]",
 }
-_INTEGER_FORM = "12"
+_INTEGER_EXAMPLE = "12"
+_PARTS_MAX = 3
 
 
 def form(kind: DataType) -> str:
     """The type and an example of its form, such as ``DATE such as "2013-01-31"``."""
-    name = kind.typeName() if isinstance(kind, StructType | MapType | ArrayType) else kind.simpleString()
-    return f"{name.upper()} such as {_FORMS.get(type(kind), _INTEGER_FORM)}"
+    match kind:
+        case StructType() | MapType():
+            return f"an object of {_listed(kind)}"
+        case ArrayType(elementType=element):
+            return f"a list of {form(element)}"
+    return f"{kind.simpleString().upper()} such as {_EXAMPLES.get(type(kind), _INTEGER_EXAMPLE)}"
+
+
+def _listed(kind: StructType | MapType) -> str:
+    if isinstance(kind, MapType):
+        return form(kind.valueType)
+    shown = [f"{item.name} {form(item.dataType)}" for item in kind.fields[:_PARTS_MAX]]
+    return ", ".join([*shown, *(["…"] if len(kind) > _PARTS_MAX else [])])
 
 
 def as_read(schema: StructType) -> StructType:
@@ -79,29 +92,40 @@ def as_read(schema: StructType) -> StructType:
     return _with_types(schema, _AS_READ)
 
 
-def converted(read: Column, kind: DataType) -> Column:
+def deep(text: Column) -> Column:
+    """Whether the objects and lists of a record may be nested so deep that Java's stack ends where Spark writes them.
+
+    Jackson reads 1,000 levels. Brackets are counted only in a text that has room for so many.
+    """
+    brackets = F.length(text) - F.length(F.translate(text, "{[", ""))
+    return F.when(F.length(text) > 2 * _DEEP, brackets > _DEEP).otherwise(False)
+
+
+def converted(read: Column, kind: DataType, is_deep: Column) -> Column:
     """A value that was read by ``as_read`` as ``kind``; good only if ``misfits`` finds nothing.
 
-    Uses ``read`` once per value: Spark computes an expression as often as it stands in another.
+    Uses ``read`` once per value: Spark computes an expression as often as it stands in another. ``is_deep`` is
+    ``deep`` of the record.
     """
     if not has_type(kind, _CONVERTED):
         return read
     match kind:
         case StructType():
-            parts = (converted(read[item.name], item.dataType).alias(item.name) for item in kind)
+            parts = (converted(read[item.name], item.dataType, is_deep).alias(item.name) for item in kind)
             return F.when(read.isNotNull(), F.struct(*parts))
         case ArrayType(elementType=element):
-            return F.transform(read, lambda item: converted(item, element))
+            return F.transform(read, lambda item: converted(item, element, is_deep))
         case MapType(valueType=value):
-            return F.transform_values(read, lambda _, item: converted(item, value))
+            return F.transform_values(read, lambda _, item: converted(item, value, is_deep))
         case TimestampType():
             return F.try_to_timestamp(read, F.lit(TIMESTAMP_FORMAT))
         case ByteType():
             return read.try_cast(kind)
         case DecimalType():
-            return _decimal(_text(read), kind)
+            return _decimal(_plain_text(read, is_deep), kind)
         case BinaryType():
-            return F.when(_text(read).rlike(_BASE64), F.unbase64(_text(read)))
+            text = _plain_text(read, is_deep)
+            return F.when(text.rlike(_BASE64), F.unbase64(text))
     raise AssertionError(kind)
 
 
@@ -115,32 +139,43 @@ def _decimal(text: Column, kind: DecimalType) -> Column:
     return F.coalesce(number, F.when(exact, scientific))
 
 
-def misfits(read: Column, found: Column, kind: DataType) -> Column:
-    """Whether any part of ``read`` is a value in another form, so that ``found`` is not what was sent; never null."""
-    return _any_pair(read, found, kind, _CHECKED, _misfit)
+def misfits(read: Column, found: Column, kind: DataType, text: Column) -> Column:
+    """Whether any part of ``read`` is a value in another form, so that ``found`` is not what was sent; never null.
+
+    ``text`` is the record that holds the value.
+    """
+    return _any_pair(read, found, kind, _CHECKED, lambda one, other, part: _misfit(one, other, part, text))
 
 
-def _misfit(read: Column, found: Column, kind: DataType) -> Column:
+def _misfit(read: Column, found: Column, kind: DataType, text: Column) -> Column:
     match kind:
         case FloatType() | DoubleType():  # an overflow
             return F.abs(read) == F.lit(float("inf"))
         case DateType() | TimestampNTZType() | TimestampType():
             return read.isNotNull() & ~F.coalesce(within_calendar(found, kind), F.lit(False))
         case DecimalType():
-            wrong = found.isNull() | _inexact(read, found)
+            wrong = found.isNull() | _inexact(read, found, text)
             return read.isNotNull() & ~F.is_variant_null(read) & wrong
         case BinaryType():
             return read.isNotNull() & ~F.is_variant_null(read) & (found.isNull() | ~_is(read, "STRING"))
     return read.isNotNull() & found.isNull()
 
 
-def _inexact(read: Column, found: Column) -> Column:
+def _inexact(read: Column, found: Column, text: Column) -> Column:
     """Whether the decimal may not be the number that was sent.
 
-    A VARIANT keeps 38 digits of a number without an exponent. Any other number is a double there, 0.0 if too small.
+    A VARIANT keeps 38 digits of a number without an exponent. Any other number is a double there, 0.0 if too small, and
+    its digits are known only from the record's text.
     """
-    digits = F.regexp_replace(_text(read), "[eE].*|[-.]", "")
-    return _is(read, "DOUBLE") & ((found == 0) | (F.length(digits) > _DOUBLE_DIGITS))
+    digits = F.length(F.regexp_replace(_text(read), "[eE].*|[-.]", ""))
+    long = F.regexp_replace(text, _QUOTED, '""').rlike(_LONG)
+    return _is(read, "DOUBLE") & ((found == 0) | (digits > _DOUBLE_DIGITS) | long)
+
+
+def _plain_text(variant: Column, is_deep: Column) -> Column:
+    """The text of a VARIANT; in a deep record null for an object or list."""
+    parts = (F.try_variant_get(variant, "$", kind).isNull() for kind in ("map<string,variant>", "array<variant>"))
+    return F.when(~is_deep, _text(variant)).when(reduce(Column.__and__, parts), _text(variant))
 
 
 def _text(variant: Column) -> Column:
@@ -158,7 +193,7 @@ def number_like(column: Column, kind: DataType) -> Column:
 
 def strings_as_variants(schema: StructType) -> StructType:
     """The type that ``from_json`` gets in place of ``schema`` for ``numbers_as_text``."""
-    return _with_types(schema, {StringType: VariantType()})
+    return _with_types(schema, {**_AS_READ, StringType: VariantType()})
 
 
 def numbers_as_text(found: Column, read: Column, kind: DataType) -> Column:
