@@ -21,7 +21,7 @@ from tidemark.spark.json_forms import (
     numbers_as_text,
     strings_as_variants,
 )
-from tidemark.spark.records import ARCHIVE_SCHEMA, LOCAL_TIME_FORMAT, TIMESTAMP_FORMAT
+from tidemark.spark.records import ARCHIVE_SCHEMA, LOCAL_TIME_FORMAT
 
 REASON = "_reason"
 
@@ -47,7 +47,6 @@ _JSON = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": _CORRUPT,
     "dateFormat": "yyyy-MM-dd",
-    "timestampFormat": TIMESTAMP_FORMAT,
     "timestampNTZFormat": LOCAL_TIME_FORMAT,
 }
 # Without a field for broken texts: a stream's own field may have its name.
@@ -164,7 +163,7 @@ def _json(records: DataFrame, event_schema: StructType, renamed: Renamed) -> Dat
 def _misfit(text: Column, read: Column, schema: StructType) -> Column:
     """NOT_SCHEMA with the fields that have a value in the text and none as their type, and the form expected.
 
-    Inside a field, a part of an integer, boolean or bytes may be wrong while the field has others: it is not named.
+    Inside a field, an integer or boolean may be wrong while the field has other parts: it is not named.
     """
     texts = StructType([StructField(name, StringType()) for name in schema.names])
     parses = F.struct(

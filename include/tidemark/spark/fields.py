@@ -47,11 +47,12 @@ def json_field(text: Column, path: str) -> Column:
     the first, so that the event time would not be that of the column.
     """
     kind: DataType = StringType()
-    for step in reversed(steps(path)):
+    found = steps(path)
+    for step in reversed(found):
         kind = ArrayType(kind) if isinstance(step, int) else StructType().add(step, kind)
     assert isinstance(kind, StructType)
     column = F.from_json(text, kind, _ANY_NAME)
-    for step in steps(path):
+    for step in found:
         column = F.get(column, F.lit(step)) if isinstance(step, int) else column[step]
     return column
 

@@ -148,17 +148,19 @@ def misfits(read: Column, found: Column, kind: DataType, text: Column) -> Column
 
 
 def _misfit(read: Column, found: Column, kind: DataType, text: Column) -> Column:
+    given = read.isNotNull()
+    if isinstance(kind, BinaryType | DecimalType):
+        given &= ~F.is_variant_null(read)
     match kind:
         case FloatType() | DoubleType():  # an overflow
             return F.abs(read) == F.lit(float("inf"))
         case DateType() | TimestampNTZType() | TimestampType():
-            return read.isNotNull() & ~F.coalesce(within_calendar(found, kind), F.lit(False))
+            return given & ~F.coalesce(within_calendar(found, kind), F.lit(False))
         case DecimalType():
-            wrong = found.isNull() | _inexact(read, found, text)
-            return read.isNotNull() & ~F.is_variant_null(read) & wrong
+            return given & (found.isNull() | _inexact(read, found, text))
         case BinaryType():
-            return read.isNotNull() & ~F.is_variant_null(read) & (found.isNull() | ~_is(read, "STRING"))
-    return read.isNotNull() & found.isNull()
+            return given & (found.isNull() | ~_is(read, "STRING"))
+    return given & found.isNull()
 
 
 def _inexact(read: Column, found: Column, text: Column) -> Column:
@@ -203,7 +205,7 @@ def numbers_as_text(found: Column, read: Column, kind: DataType) -> Column:
     """
 
     def number(one: Column, other: Column, _: DataType) -> Column:
-        return one.rlike(_NUMBER_LIKE) & (F.schema_of_variant(other) != "STRING")
+        return one.rlike(_NUMBER_LIKE) & ~_is(other, "STRING")
 
     return _any_pair(found, read, kind, (StringType,), number)
 

@@ -45,6 +45,7 @@ _JSON = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
+_NESTED = (ArrayType, MapType, StructType)
 _BUCKET = (DAY, "_topic_id", "_kafka_partition", "_bucket")
 
 
@@ -187,7 +188,7 @@ def _hashable(rows: DataFrame, name: str) -> tuple[Column, Column]:
     """The column's values for Spark's hash. It takes no map, and skips nulls: a value that moved to the next column
     would give the same hash."""
     column = F.col(f"`{name}`")
-    nested = isinstance(rows.schema[name].dataType, ArrayType | MapType | StructType)
+    nested = isinstance(rows.schema[name].dataType, _NESTED)
     return column.isNull(), F.to_json(column, _JSON) if nested else column
 
 
@@ -214,11 +215,10 @@ def _examples(
 def _with_times_as_text(rows: DataFrame) -> DataFrame:
     """Rows that Python can hold: it has no years beyond 9999, which an earlier version may have."""
     times = [item for item in rows.schema if has_type(item.dataType, TIMES) and item.name != DAY]
-    nested = (ArrayType, MapType, StructType)
     return rows.withColumns(
         {
             item.name: F.to_json(f"`{item.name}`", _JSON)
-            if isinstance(item.dataType, nested)
+            if isinstance(item.dataType, _NESTED)
             else F.col(f"`{item.name}`").cast("string")
             for item in times
         }
