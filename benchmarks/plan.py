@@ -332,7 +332,7 @@ def _tables(layout: Layout, first: int, end: int, batches: int, markers: int) ->
         files=_table(
             FILES, [number, np.full_like(number, 150_000), *spans, keys, checksums, hashes, np.zeros_like(number)]
         ),
-        days=_table(DAYS, [number, number, epoch_day, size, start, last]),
+        days=_table(DAYS, [number, number, epoch_day, size, start, last, np.zeros_like(number)]),
     )
 
 

@@ -11,6 +11,7 @@ from tidemark.core.errors import ConfigError
 from tidemark.definitions.stream import Stream, load_stream
 
 AVRO = {**{key: value for key, value in SMALLEST.items() if key != "value_schema"}, "value_format": "avro"}
+OF_BY_FIELD = "7c19b5bffcb5e2f7"
 SCHEMA = '{"type": "record", "name": "Order", "fields": [{"name": "at", "type": "long"}]}'
 
 
@@ -41,6 +42,10 @@ def test_the_fingerprint_changes_with_what_cuts_files_and_with_nothing_else() ->
         with_value("speed.key", "id"),
     ]
     assert {Stream.model_validate(raw).archive_settings for raw in others} == {base}
+    judged = {"on_unreadable": "reject", "unreadable_alarm_share": 0.5}
+    by_other = {**by_field, "event_time": {**by_field["event_time"], **judged}}
+    # The second value is of the version before these keys: a change would keep its objects from being compacted.
+    assert {Stream.model_validate(raw).archive_settings for raw in (by_field, by_other)} == {OF_BY_FIELD}
 
 
 def test_an_avro_stream_carries_the_text_of_its_schema_file_and_a_dump_shows_it(tmp_path: Path) -> None:

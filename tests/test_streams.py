@@ -185,7 +185,10 @@ def test_an_unknown_key_is_refused_with_the_keys_its_level_allows(tmp_path: Path
         (
             "event_time",
             {"extractor": "record_field", "field": "$.at", "zone": "UTC"},
-            "event_time.record_field.zone: unknown key, allowed keys: extractor, field, format, max_distance_days",
+            (
+                "event_time.record_field.zone: unknown key, allowed keys: "
+                "extractor, field, format, max_distance_days, on_unreadable, unreadable_alarm_share"
+            ),
         ),
         (
             "batch.checks",

@@ -86,9 +86,15 @@ class Small:
         stream: Stream | None = None,
         without: frozenset[int] = frozenset(),
         timestamp_type: int = 0,
+        unreadable: frozenset[int] | None = None,
     ) -> Manifest:
-        """Archive ``[start, end)`` without some offsets as the writer's next batch."""
-        files, last = self._write(start, end, log, stream, without=without, timestamp_type=timestamp_type)
+        """Archive ``[start, end)`` without some offsets as the writer's next batch.
+
+        The times of the ``unreadable`` ones can't be read; None if they are not counted.
+        """
+        files, last = self._write(
+            start, end, log, stream, without=without, timestamp_type=timestamp_type, unreadable=unreadable
+        )
         return self.list_files(start, end, files, writer=writer, log=log, at=at, stream=stream, last=last)
 
     def upload(
@@ -112,6 +118,7 @@ class Small:
         *,
         without: frozenset[int],
         timestamp_type: int = 0,
+        unreadable: frozenset[int] | None = None,
     ) -> tuple[list[DataFile], list[LoggedRecord]]:
         """The objects of ``[start, end)``, and the log's last record."""
         stream, log = stream or self.stream, log or self.log()
@@ -124,6 +131,9 @@ class Small:
         paths = [self.path(moment) for moment in times.values()]
         table = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
         table = table.append_column("path", pa.array(paths)).append_column("day", pa.array(np.array(days, np.int32)))
+        if unreadable is not None:
+            marks = pa.array([None if o in unreadable else False for o in times], pa.bool_())
+            table = table.append_column("out_of_bounds", marks)
         target = FileTarget(
             store=self.store,
             layout=self.layout,

@@ -1,5 +1,6 @@
 """Compaction of small files on the real S3 server: results, exceptions, crashes, concurrency."""
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from threading import Barrier
@@ -73,6 +74,35 @@ def test_small_files_become_one_per_folder_with_every_row_in_order(store: Object
     # Neither inputs nor outputs are orphans, and there is nothing more to do.
     assert maintain(small.store, small.layout, before=datetime.now(UTC) + WEEK).orphans == ()
     assert (compaction(small).run().batches, len(small.compactions())) == (0, 1)
+
+
+@pytest.mark.conformance(76)
+@pytest.mark.parametrize("all_counted", [True, False])
+def test_a_compaction_keeps_how_many_times_of_a_day_could_not_be_read(store: ObjectStore, all_counted: bool) -> None:
+    """The second day's last batch may be of an earlier version, which did not count them."""
+    small = make(store)
+    unreadable = frozenset({1, 2, 3, 17, 22, 23, 24, 30})
+    for start in range(0, 32, 4):
+        small.commit(start, start + 4, unreadable=unreadable)
+    small.commit(32, 34, unreadable=frozenset() if all_counted else None)
+
+    def per_day() -> dict[date, int | None]:
+        history = read_archived(small.store, small.layout, small.stream).history()
+        found: dict[date, int | None] = {}
+        for day in (DAY_ONE, DAY_TWO):
+            own = [rows.unreadable_times for file in history.files_of(day) for rows in file.days if rows.day == day]
+            counts = [number for number in own if number is not None]
+            found[day] = sum(counts) if len(counts) == len(own) else None
+        return found
+
+    expected = {DAY_ONE: 6, DAY_TWO: 2 if all_counted else None}
+    assert per_day() == expected
+    compaction(small).run()
+    (made,) = small.compactions()
+    assert json.loads(made.to_json())["format"] == 3
+    assert len(made.files) == 6
+    assert all((rows.unreadable_times or 0) <= rows.rows for file in made.files for rows in file.days)
+    assert per_day() == expected
 
 
 def test_ranges_that_are_young_of_other_settings_or_with_holes_stay(store: ObjectStore) -> None:

@@ -98,6 +98,7 @@ def test_each_key_that_can_move_a_record_to_another_day_changes_the_text() -> No
 def test_keys_that_only_decide_objects_do_not_change_the_text() -> None:
     archive = BY_RECORD.archive.model_copy(update={"flush_size": 7})
     assert BY_RECORD.model_copy(update={"archive": archive}).day_settings == BY_RECORD.day_settings
+    assert by_field(on_unreadable="reject", unreadable_alarm_share=0.5).day_settings == by_field().day_settings
 
 
 def test_a_batch_is_committed_with_the_keys_that_decided_its_days() -> None:

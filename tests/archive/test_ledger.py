@@ -191,7 +191,7 @@ def truncate(archive: Archive) -> None:
 
 def other_format(archive: Archive) -> None:
     body = archive.store.get(archive.segments()[1]) or b""
-    archive.store.put(archive.segments()[1], body.replace(b"tidemark-ledger 2 ", b"tidemark-ledger 3 ", 1))
+    archive.store.put(archive.segments()[1], body.replace(b"tidemark-ledger 3 ", b"tidemark-ledger 4 ", 1))
 
 
 def nothing_of_ours(archive: Archive) -> None:
@@ -223,7 +223,7 @@ def lose_last_manifest(archive: Archive) -> None:
         (lose_first, IncompleteError, r"segment is missing: expected the segment before 2.*00000001\.ledger"),
         (flip_byte, FormatError, r"segment is damaged: expected SHA-256 \w{64}, found \w{64} .*00000002\.ledger"),
         (truncate, FormatError, r"segment is damaged"),
-        (other_format, FormatError, r"unknown ledger format: expected 2, found 3 .*00000002\.ledger"),
+        (other_format, FormatError, r"unknown ledger format: expected 3, found 4 .*00000002\.ledger"),
         (nothing_of_ours, FormatError, r"not a ledger segment"),
         (another_first, ConflictError, r"not the one that the next segment names: expected segment 1, SHA-256 \w{64}"),
         (swap, ConflictError, r"expected segment 2, SHA-256 .* found segment 1"),

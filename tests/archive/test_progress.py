@@ -1,6 +1,5 @@
 """The archive stream's log lines, metrics over OTLP, and heartbeat."""
 
-import json
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from tests.archive.conftest import through
 from tests.archive.oracle import Oracle
+from tests.archive.reported import events, heartbeat
 from tests.batch.logs import Log, recreate
 from tests.collector import Collector, attributes
 from tests.conftest import MakeStream, MakeTopic, Produce, Record
@@ -21,7 +21,6 @@ from tidemark.core.errors import ConflictError
 from tidemark.core.heartbeat import parse_heartbeat
 from tidemark.core.instruments import STREAM_INSTRUMENTS
 from tidemark.core.layout import Layout
-from tidemark.definitions.stream import Stream
 from tidemark.installation import PROJECT
 from tidemark.kafka.positions import Backlog, backlog
 from tidemark.kafka.topics import describe_topic
@@ -38,16 +37,6 @@ ATTRIBUTES = {"tidemark.layer": "archive"}
 
 def now_ms() -> int:
     return int(datetime.now(UTC).timestamp() * 1000)
-
-
-def events(output: str, name: str) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in output.splitlines() if line.startswith('{"time"')]
-    return [line for line in lines if line["event"] == name]
-
-
-def heartbeat(settings: Settings, stream: Stream) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(Oracle(settings, stream.name).body(f"heartbeats/{stream.name}/archive.json"))
-    return found
 
 
 def test_metrics_and_log_lines_of_a_run_count_what_was_produced_and_written(
@@ -109,6 +98,7 @@ def test_metrics_and_log_lines_of_a_run_count_what_was_produced_and_written(
         "tidemark.s3.retries": 0,
         "tidemark.overflow.records": 0,
         "tidemark.out_of_bounds.records": 0,
+        "tidemark.unreadable_times.records": 0,
     }
     gauges = {name: metric.gauge.data_points for name, metric in metrics.items() if metric.HasField("gauge")}
     assert all([attributes(point) for point in points] == [wanted] for points in gauges.values())
@@ -255,7 +245,7 @@ def test_the_heartbeat_of_an_ended_run_is_stopped_with_its_positions(
     found = heartbeat(settings, stream)
     assert before <= datetime.fromisoformat(found.pop("time")) <= datetime.now(UTC)
     assert found == {
-        "format": 2,
+        "format": 3,
         "stream": stream.name,
         "deployment": settings.deployment,
         "layer": "archive",
@@ -274,6 +264,9 @@ def test_the_heartbeat_of_an_ended_run_is_stopped_with_its_positions(
             {"log": {"topic": log.topic, "topic_id": log.topic_id, "partition": log.partition}, "range": [0, end]}
             for log, end in zip(describe_topic(settings.kafka, stream.topic), (4, 3), strict=True)
         ],
+        "unreadable_times": 0,
+        "unreadable_times_share": 0.0,
+        "unreadable_times_until": None,
     }
 
 

@@ -9,7 +9,8 @@ from pyspark.sql import SparkSession
 from tests.batch.steps import ended, pass_audit
 from tests.batch.world import World, january, moment, value
 from tidemark.core.errors import QualityError
-from tidemark.reconcile.audit.checks import CheckOutcome, Expected, observed_text
+from tidemark.definitions.sections import FieldTime
+from tidemark.reconcile.audit.checks import CheckOutcome, Expected, explain, observed_text, times_read
 from tidemark.reconcile.audit.expectations import evaluate
 from tidemark.reconcile.audit.step import audit_run
 from tidemark.reconcile.json_values import safe
@@ -86,6 +87,30 @@ def test_a_day_whose_every_record_was_quarantined_is_unknown_not_passed(
     world.rebuild(run)
     with pytest.raises(QualityError, match="unknown, observed every record of 2013-01-14 was quarantined"):
         audit_run(run, spark)
+
+
+@pytest.mark.conformance(76)
+@pytest.mark.parametrize(
+    ("share", "rows", "unreadable", "passes"),
+    [
+        (0.01, 100, 1, True),
+        (0.29, 100, 29, True),  # as doubles, 0.29 × 100 is less than 29
+        (0.01, 100, 2, False),
+        (0.01, 99, 1, False),
+        (0, 10**6, 1, False),
+        (1, 3, 3, True),
+        (0.5, 0, 0, True),
+    ],
+)
+def test_a_day_passes_with_at_most_the_share_of_times_that_can_not_be_read(
+    share: float, rows: int, unreadable: int, passes: bool
+) -> None:
+    wanted = FieldTime(extractor="record_field", field="$.trip.at", unreadable_alarm_share=share)
+    found = times_read(january(14), rows, unreadable, wanted)
+    assert (found.success, found.blocks) == (passes, False)
+    if not passes:
+        said = f"2013-01-14: at most {share:.0%} of the records have no time in $.trip.at: failed, observed"
+        assert explain(found).replace(" %", "%") == f"{said} {unreadable} of {rows:,} unexpected"
 
 
 def test_doubled_or_missing_rows_of_the_branch_are_found(

@@ -195,7 +195,23 @@ def test_a_failed_layer_and_records_beyond_a_bound_are_problems_of_their_own(sea
     beat(sealed, "speed", state="failed", error="ServiceError: no broker")
     (found,) = ask(sealed)
     assert kinds(found) == ["overflow", "out_of_bounds", "speed_failed"]
+    assert [item.healthy for item in found.layers] == [False, False]
     assert "ServiceError: no broker" in found.problems[2].text
+
+
+@pytest.mark.conformance(76)
+def test_unreadable_times_are_a_problem_until_their_alarm_ends(sealed: Log) -> None:
+    beat(sealed, unreadable_times=1234, unreadable_times_share=0.02154, unreadable_times_until=thursday(6))
+    (found,) = ask(sealed)
+    assert kinds(found) == ["unreadable_times"]
+    assert not found.layers[0].healthy
+    assert found.problems[0].text == (
+        f"{sealed.stream.name}: 1,234 records with a time field that can't be read;"
+        f" their share of the last hour's records is 2.15 %; alarm until {thursday(6):%Y-%m-%d %H:%M} UTC"
+    )
+    beat(sealed, unreadable_times=1234, unreadable_times_share=0.02154, unreadable_times_until=thursday(4))
+    (found,) = ask(sealed)
+    assert (kinds(found), found.layers[0].healthy) == ([], True)
 
 
 def test_a_stream_that_never_ran_needs_its_archive_layer(log: Log) -> None:

@@ -73,7 +73,7 @@ def test_a_heartbeat_from_the_future_is_reported_and_its_layer_is_not_alive(
     ("body", "reason"),
     [
         (b"{", "a heartbeat does not parse"),
-        (b'{"format": 9}', "unknown heartbeat format: expected 2, found 9"),
+        (b'{"format": 9}', "unknown heartbeat format: expected 3, found 9"),
         (b"", "a heartbeat does not parse"),
     ],
 )

@@ -34,6 +34,9 @@ heartbeats = st.builds(
     alarm_until=st.none() | st.datetimes(timezones=st.just(UTC)),
     error=st.none() | st.text(max_size=40),
     extents=st.builds(LogRange, log=st.just(log()), range=ranges()).map(lambda item: (item,)),
+    unreadable_times=st.integers(0, 2**62),
+    unreadable_times_share=st.none() | st.floats(0, 1),
+    unreadable_times_until=st.none() | st.datetimes(timezones=st.just(UTC)),
 )
 EXAMPLE = Heartbeat(
     deployment="prod",
@@ -64,12 +67,13 @@ def test_a_heartbeat_reads_back_equal_and_to_the_same_bytes(heartbeat: Heartbeat
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("format", 3, r"unknown heartbeat format: expected 2, found 3 \[here\]"),
-        ("format", "2", r"unknown heartbeat format: expected 2, found 2 \[here\]"),
+        ("format", 4, r"unknown heartbeat format: expected 3, found 4 \[here\]"),
+        ("format", "3", r"unknown heartbeat format: expected 3, found 3 \[here\]"),
         ("state", "fine", "expected running, stopped, failed, found fine"),
         ("time", "2013-01-14T00:00:00", "a time without its zone"),
         ("time", "yesterday", "does not parse"),
         ("alarm_until", "2013-01-14T00:00:00", "a time without its zone"),
+        ("unreadable_times_until", "2013-01-14T00:00:00", "a time without its zone"),
         ("positions", [], "does not parse"),
         ("positions", {"a": 1}, "does not parse"),
         ("error", ..., "does not parse: .* found KeyError\\('error'\\)"),
@@ -111,9 +115,13 @@ def test_each_form_of_format_1_reads_with_defaults_for_missing_fields(lack: tupl
     assert read == replace(EXAMPLE, deployment=deployment, writer="q", batch=7, lag_records=4, lag_seconds=1.5)
 
 
-def test_a_heartbeat_of_format_2_lacks_nothing() -> None:
+@pytest.mark.parametrize("form", [2, 3])
+def test_a_later_heartbeat_lacks_nothing_of_its_format(form: int) -> None:
     raw = json.loads(EXAMPLE.to_json())
-    assert raw["format"] == 2
+    assert raw["format"] == 3
+    if form == 2:
+        raw = {name: value for name, value in raw.items() if not name.startswith("unreadable_times")} | {"format": 2}
+        assert parse_heartbeat(json.dumps(raw).encode(), where="here") == EXAMPLE
     for name in raw.keys() - {"format"}:
         with pytest.raises(FormatError, match=f"KeyError\\('{name}'\\)"):
             parse_heartbeat(json.dumps({key: raw[key] for key in raw if key != name}).encode(), where="here")
@@ -121,7 +129,7 @@ def test_a_heartbeat_of_format_2_lacks_nothing() -> None:
 
 def test_a_number_beyond_every_float_is_no_lag() -> None:
     body = EXAMPLE.to_json().replace(b'"lag_seconds":', b'"lag_seconds":1' + b"0" * 400 + b',"x":')
-    with pytest.raises(FormatError, match="a heartbeat does not parse: expected format 1 or 2"):
+    with pytest.raises(FormatError, match="a heartbeat does not parse: expected format 1 to 3"):
         parse_heartbeat(body, where="here")
 
 
@@ -139,6 +147,6 @@ def test_a_heartbeat_lies_below_its_stream_in_the_archive(prefix: str, folder: s
 
 def test_the_heartbeat_shown_in_the_documentation_is_one() -> None:
     text = (Path(__file__).parents[2] / "docs" / "how-to" / "watch-streams.md").read_text(encoding="utf-8")
-    (shown,) = re.findall(r'^(\{"format": 2, "deployment".*?\})$', text, re.MULTILINE | re.DOTALL)
+    (shown,) = re.findall(r'^(\{"format": 3, "deployment".*?\})$', text, re.MULTILINE | re.DOTALL)
     heartbeat = parse_heartbeat(shown.encode(), where="watch-streams.md")
     assert json.loads(heartbeat.to_json()) == json.loads(shown)

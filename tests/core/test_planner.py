@@ -1,7 +1,7 @@
 """The planner in named situations; test_planner_properties.py has the generated ones."""
 
 from dataclasses import replace
-from datetime import date
+from datetime import date, timedelta
 
 import pytest
 
@@ -107,6 +107,34 @@ def test_the_same_objects_committed_by_two_writers_overlap_but_count_their_rows_
     assert plan.logs[0].overlaps == (Overlap(range=span(0, 10), copies=2),)
     assert plan.days[0].archived_rows == 10
     assert len(plan.slices) == 1
+
+
+@pytest.mark.conformance(76)
+def test_a_plan_knows_how_many_times_of_a_day_could_not_be_read() -> None:
+    truths = one_day(20)
+
+    def unreadable(manifest: Manifest, number: int) -> Manifest:
+        (file,) = manifest.files
+        days = tuple(replace(rows, unreadable_times=number) for rows in file.days)
+        return replace(manifest, files=(replace(file, days=days),))
+
+    first, second = unreadable(batch(0, 0, 10, truths), 3), unreadable(batch(1, 10, 20, truths), 4)
+    whole = plan_of(world_of(first, second, end=20))
+    assert (whole.unreadable_times(FIRST), whole.unreadable_times(FIRST + timedelta(days=1))) == (7, 0)
+    # Of the copy ten offsets are used: at most as many of its eleven can be unreadable.
+    copy = unreadable(batch(0, 5, 20, truths, writer="b"), 11)
+    trimmed = plan_of(world_of(first, copy, end=20))
+    assert [(item.range, item.whole) for item in trimmed.slices] == [(span(0, 10), True), (span(10, 20), False)]
+    assert trimmed.unreadable_times(FIRST) == 3 + 10
+    # An object that is used in two parts counts once.
+    with_hole = (FIRST,) * 12 + (None,) + (FIRST,) * 17
+    outer = unreadable(manifest_of("a", 0, {log(): span(0, 30)}, {log(): with_hole}, "whole"), 5)
+    inner = unreadable(manifest_of("b", 0, {log(): span(10, 20)}, {log(): (FIRST,) * 30}, "whole"), 0)
+    parts = plan_of(world_of(outer, inner, end=30))
+    assert [item.range for item in parts.slices] == [span(0, 10), span(10, 20), span(20, 30)]
+    assert parts.unreadable_times(FIRST) == 5
+    # What one object's manifest did not count is not known.
+    assert plan_of(world_of(first, batch(1, 10, 20, truths), end=20)).unreadable_times(FIRST) is None
 
 
 def test_a_range_without_rows_is_covered_and_a_hole_of_its_whole_length() -> None:

@@ -173,8 +173,8 @@ def test_what_is_no_plan_is_refused_by_its_place(value: object) -> None:
 
 def test_a_manifest_of_another_format_is_refused_by_both_numbers() -> None:
     manifest = manifest_of("a", 0, {log(): span(0, 3)}, {log(): (DAYS[0],) * 3}, "whole")
-    with pytest.raises(FormatError, match=r"expected 2, found 3 \[m.json\]"):
-        parse_manifest(damaged(manifest.to_json(), ("format",), 3), where="m.json")
+    with pytest.raises(FormatError, match=r"expected 3, found 4 \[m.json\]"):
+        parse_manifest(damaged(manifest.to_json(), ("format",), 4), where="m.json")
 
 
 def test_a_manifest_has_the_bytes_of_format_1_without_day_settings_and_format_2_with_them() -> None:
@@ -187,6 +187,23 @@ def test_a_manifest_has_the_bytes_of_format_1_without_day_settings_and_format_2_
     assert json.loads(after.to_json())["format"] == 2
     for manifest in (before, after):
         assert parse_manifest(manifest.to_json(), where="m.json") == manifest
+
+
+@pytest.mark.conformance(76)
+@pytest.mark.parametrize("day_settings", [None, "event_time.extractor=record_field, time_zone=UTC"])
+def test_only_a_manifest_with_unreadable_times_has_format_3_and_says_how_many_per_day(day_settings: str | None) -> None:
+    days = (DAYS[0], DAYS[0], DAYS[1])
+    without = manifest_of("a", 0, {log(): span(0, 3)}, {log(): days}, "whole")
+    (file,) = without.files
+    first, second = file.days
+    counted = replace(file, days=(replace(first, unreadable_times=2), replace(second, unreadable_times=0)))
+    manifest = replace(without, files=(counted,), day_settings=day_settings)
+    raw = json.loads(manifest.to_json())
+    assert (raw["format"], raw["day_settings"]) == (3, day_settings)
+    assert [rows.get("unreadable_times") for _, rows in sorted(raw["files"][0]["days"].items())] == [2, 0]
+    read = parse_manifest(manifest.to_json(), where="m.json")
+    assert (read, read.files[0].unreadable_times) == (manifest, 2)
+    assert read.to_json() == manifest.to_json()
 
 
 @pytest.mark.parametrize(

@@ -210,9 +210,38 @@ GUARDS = (
         name="bounds-alarm",
         promise="A stream with records beyond a bound is unhealthy until the alarm ends.",
         path="include/tidemark/inspect/health.py",
-        old="return self.alive and not self.exceeded and not (",
-        new="return self.alive and not (",
+        old="alarm = self.exceeded or self.times_unreadable",
+        new="alarm = False",
         tests=("tests/batch/test_status.py::test_a_failed_layer_and_records_beyond_a_bound_are_problems_of_their_own",),
+    ),
+    Guard(
+        name="unreadable-times",
+        promise="A record whose time field can't be read is counted.",
+        path="include/tidemark/spark/records.py",
+        old="F.when(_has_timestamp(), far).otherwise(False)",
+        new="F.when(_has_timestamp() & far.isNotNull(), far).otherwise(False)",
+        tests=(
+            (
+                "tests/spark/test_records.py"
+                "::test_a_time_that_can_not_be_read_is_marked_and_rejected_where_the_stream_asks_for_it[epoch_s]"
+            ),
+        ),
+    ),
+    Guard(
+        name="unreadable-times-by-day",
+        promise="A compaction keeps how many times of a day could not be read.",
+        path="include/tidemark/maintenance/compaction.py",
+        old="return _with_unreadable_times(written, group.files), etags",
+        new="return tuple(written), etags",
+        tests=("tests/archive/test_compaction.py::test_a_compaction_keeps_how_many_times_of_a_day_could_not_be_read",),
+    ),
+    Guard(
+        name="unreadable-times-alarm",
+        promise="A stream with too many times that can't be read is unhealthy.",
+        path="include/tidemark/spark/monitor.py",
+        old="isinstance(wanted, FieldTime) and self._last_hour",
+        new="isinstance(wanted, str) and self._last_hour",
+        tests=("tests/archive/test_unreadable_times.py::test_a_restart_keeps_the_alarm_about_unreadable_times",),
     ),
     Guard(
         name="archive-topic-polled",

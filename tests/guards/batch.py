@@ -293,7 +293,7 @@ GUARDS = (
         name="early-heartbeat-read",
         promise="A heartbeat that an early version wrote is read.",
         path="include/tidemark/core/heartbeat.py",
-        old="            raw = {**_LACK_IN_1, **raw}",
+        old='            raw = {**_LACK[raw["format"]], **raw}',
         new="            pass",
         tests=("tests/core/test_heartbeat.py::test_each_form_of_format_1_reads_with_defaults_for_missing_fields",),
     ),

@@ -130,6 +130,32 @@ GUARDS = (
         tests=("tests/spark/test_records.py::test_the_last_time_of_a_repeated_name_is_the_event_time",),
     ),
     Guard(
+        name="unreadable-times-checked",
+        promise="A day with too many times that can't be read does not pass unseen.",
+        path="include/tidemark/reconcile/audit/checks.py",
+        old="success=not rows or unreadable / rows <= wanted.unreadable_alarm_share,",
+        new="success=True,",
+        tests=(
+            (
+                "tests/batch/test_audit.py"
+                "::test_a_day_passes_with_at_most_the_share_of_times_that_can_not_be_read[0-1000000-1-False]"
+            ),
+        ),
+    ),
+    Guard(
+        name="unreadable-times-rejected",
+        promise="Where a stream asks for it, a record whose time field can't be read is rejected.",
+        path="include/tidemark/spark/decode.py",
+        old="        reason = F.coalesce(reason, F.col(_UNREADABLE))\n",
+        new="        pass\n",
+        tests=(
+            (
+                "tests/batch/test_unreadable_times.py"
+                "::test_a_day_with_too_many_times_that_can_not_be_read_says_so_and_rejects_them_if_asked[reject]"
+            ),
+        ),
+    ),
+    Guard(
         name="times-in-the-calendar",
         promise="A row with a time that Python and Iceberg can't hold is rejected after the transformation.",
         path="include/tidemark/spark/process.py",

@@ -52,7 +52,7 @@ def test_a_problem_of_every_kind_raises_an_alert() -> None:
     named = set(re.findall(r'tidemark_kind="(\w+)"', " ".join(rule["expr"] for rule in RULES)))
     layers = {f"{layer}_{end}" for layer in ("archive", "speed", "departures") for end in ("failed", "stale")}
     # These have metrics of their own, with values for the alert's text.
-    numbers = {"retention", "overflow", "out_of_bounds", "day_overdue"}
+    numbers = {"retention", "overflow", "out_of_bounds", "unreadable_times", "day_overdue"}
     assert named | layers | numbers == set(KINDS)
 
 

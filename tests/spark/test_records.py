@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from tests.spark.rows import NOON, kafka_rows, microseconds, stream
 from tidemark.spark.decode import decode
 from tidemark.spark.fields import json_field
-from tidemark.spark.records import ARCHIVE_SCHEMA, day, event_time, out_of_bounds, records
+from tidemark.spark.records import ARCHIVE_SCHEMA, day, event_time, out_of_bounds, records, unreadable_time
 
 
 def extracted(spark: SparkSession, values: list[bytes | None], form: str, field: str = "$.at") -> list[int]:
@@ -134,6 +134,65 @@ def test_a_field_too_far_from_the_records_timestamp_counts_as_none(
 
 def test_only_a_time_field_can_be_out_of_bounds() -> None:
     assert out_of_bounds(stream()) is None
+    assert unreadable_time(stream()) is None
+
+
+# Per format the values that have a time, one that is too far off, and values without a time that can be read.
+UNREADABLE: dict[str, tuple[list[bytes], bytes, list[bytes]]] = {
+    "iso8601": (
+        [at('"2024-05-17"'), at('"2024-05-17T12:00:00Z"')],
+        at('"1724-05-17"'),
+        [
+            at("1715947200000"),
+            at('"12:30"'),
+            at('"2024-05-32"'),
+            at('""'),
+            at("null"),
+            b'{"At":"2024-05-17"}',
+            b"",
+            b"{",
+        ],
+    ),
+    "epoch_ms": (
+        [at("1715947200000"), at('"1715947200000"')],
+        at("253402300800000"),
+        [at("9223372036854775807"), at('"2024-05-17"'), at('"1,715,947,200"'), at("true"), at("{}"), b"[]", b"\xff"],
+    ),
+    "epoch_s": (
+        [at("1715947200"), at("1715947200.5")],
+        at("99999999999"),
+        [at("1715947200000"), at('"soon"'), at("[1715947200]"), b"{}"],
+    ),
+}
+
+
+@pytest.mark.conformance(76)
+@pytest.mark.parametrize("form", UNREADABLE)
+def test_a_time_that_can_not_be_read_is_marked_and_rejected_where_the_stream_asks_for_it(
+    spark: SparkSession, form: str
+) -> None:
+    times, far, unreadable = UNREADABLE[form]
+    wanted = {"extractor": "record_field", "field": "$.at", "format": form}
+    values: list[bytes | None] = [*times, far, *unreadable, None]
+    marks = [*[False] * len(times), True, *[None] * len(unreadable), False]
+    for on_unreadable in ("timestamp", "reject"):
+        definition = stream(event_time=wanted | {"on_unreadable": on_unreadable})
+        mark, reason = out_of_bounds(definition), unreadable_time(definition)
+        assert mark is not None
+        assert (reason is None) == (on_unreadable == "timestamp")
+        columns = mark.alias("mark"), (F.lit(None) if reason is None else reason).alias("reason")
+        found = records(kafka_rows(spark, values), definition).select("offset", *columns).orderBy("offset").collect()
+        assert [row.mark for row in found] == marks
+        text = f"event_time: $.at has no time such as {EXAMPLES[form]}" if on_unreadable == "reject" else None
+        assert [row.reason for row in found] == [text if item is None else None for item in marks]
+
+
+EXAMPLES = {"iso8601": "2026-01-31T12:30:00Z", "epoch_ms": "1769862600000", "epoch_s": "1769862600"}
+
+
+def test_the_examples_of_a_rejected_time_have_a_time(spark: SparkSession) -> None:
+    for form, example in EXAMPLES.items():
+        assert extracted(spark, [at(f'"{example}"')], form) == [microseconds(utc(2026, 1, 31, 12, 30))]
 
 
 def test_a_field_inside_an_object_and_a_list_is_found_by_its_path(spark: SparkSession) -> None:

@@ -5,6 +5,7 @@ amended, with aborted records, quarantined records and an accepted loss, a ledge
 be is kept beside it, from what was produced alone.
 """
 
+import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -51,7 +52,9 @@ DEFINITION = {
     "name": STREAM,
     "topic": STREAM,
     "time_zone": "America/New_York",
-    "value_schema": "id INT, name STRING, delay DOUBLE",
+    "value_schema": "id INT, name STRING, delay DOUBLE, at BIGINT",
+    # Of a record that is not JSON, the time can't be read.
+    "event_time": {"extractor": "record_field", "field": "$.at", "format": "epoch_ms"},
     "speed": {"topic": f"{STREAM}.live", "dead_letter_topic": f"{STREAM}.dead"},
     "archive": {"on_loss": "continue"},
     "batch": {
@@ -97,7 +100,8 @@ class Topic:
                 if transaction != "aborted":
                     self.records[partition, message.offset()] = (day, number, name)
 
-            value = "not JSON" if name == BAD else f'{{"id": {number}, "name": "{name}", "delay": {number}.5}}'
+            good = {"id": number, "name": name, "delay": number + 0.5, "at": at(day, 9)}
+            value = "not JSON" if name == BAD else json.dumps(good)
             producer.produce(STREAM, value.encode(), b"key", partition, timestamp=at(day, 9), on_delivery=delivered)
         assert producer.flush(60) == 0
         if transaction:

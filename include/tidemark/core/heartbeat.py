@@ -10,9 +10,18 @@ from tidemark.core.errors import FormatError, PositionError
 from tidemark.core.log_extents import LogExtents, decode_extents
 from tidemark.core.manifest import canonical_json
 
-FORMAT = 2
+FORMAT = 3
+_LACK_IN_2: dict[str, Any] = {"unreadable_times": 0, "unreadable_times_share": None, "unreadable_times_until": None}
 # Early heartbeats of format 1 lack these fields: they were added one by one, without a new format number.
-_LACK_IN_1 = {"deployment": "", "overflow_rows": 0, "out_of_bounds_rows": 0, "alarm_until": None, "extents": []}
+_LACK_IN_1 = _LACK_IN_2 | {
+    "deployment": "",
+    "overflow_rows": 0,
+    "out_of_bounds_rows": 0,
+    "alarm_until": None,
+    "extents": [],
+}
+_LACK = {1: _LACK_IN_1, 2: _LACK_IN_2}
+_UNTIL = ("alarm_until", "unreadable_times_until")
 State = Literal["running", "stopped", "failed"]
 
 
@@ -26,7 +35,9 @@ class Heartbeat:
     unread offsets, ``lag_seconds`` is the age of the oldest unread record, 0 without one; both are None if Kafka
     did not answer. ``overflow_rows`` and ``out_of_bounds_rows`` count the records since the start that were beyond
     a bound of the archive, and those before it whose alarm had not ended; ``alarm_until`` (UTC) ends the alarm
-    about them, None without any. ``error`` is set only in state ``failed``.
+    about them, None without any. ``unreadable_times`` counts in the same way the records whose time field has no time
+    that can be read, ``unreadable_times_share`` is their share of the last hour's records, None without records, and
+    ``unreadable_times_until`` ends the alarm about them. ``error`` is set only in state ``failed``.
     ``extents`` are the offsets that this layer has ever seen in Kafka, also of topics that were deleted since.
     """
 
@@ -46,36 +57,41 @@ class Heartbeat:
     alarm_until: datetime | None
     error: str | None
     extents: LogExtents = ()
+    unreadable_times: int = 0
+    unreadable_times_share: float | None = None
+    unreadable_times_until: datetime | None = None
 
     def to_json(self) -> bytes:
         """Canonical bytes; ``parse_heartbeat`` reads them back to an equal value."""
         positions = {str(partition): offset for partition, offset in self.positions}
         own = {field.name: getattr(self, field.name) for field in fields(self)}
-        times = {"time": self.time.isoformat(), "alarm_until": self.alarm_until and self.alarm_until.isoformat()}
+        until = {name: getattr(self, name) and getattr(self, name).isoformat() for name in _UNTIL}
+        times = {"time": self.time.isoformat(), **until}
         return canonical_json(
             {"format": FORMAT, **own, **times, "positions": positions, "extents": encode(self.extents)}
         )
 
 
 def parse_heartbeat(body: bytes, *, where: str) -> Heartbeat:
-    """The heartbeat in ``body``, of format 1 or 2. Raises FormatError, with ``where``, for anything else."""
+    """The heartbeat in ``body``, of format 1 to 3. Raises FormatError, with ``where``, for anything else."""
     try:
         raw: Any = json.loads(body)
-        if raw["format"] == 1:
-            raw = {**_LACK_IN_1, **raw}
+        if raw["format"] in _LACK:
+            raw = {**_LACK[raw["format"]], **raw}
         else:
             require_format("unknown heartbeat format", raw["format"], known=FORMAT, where=where)
         if raw["state"] not in get_args(State):
             raise FormatError("unknown state", expected=", ".join(get_args(State)), found=raw["state"], where=where)
         time = _time(raw["time"], where)
-        alarm_until = None if raw["alarm_until"] is None else _time(raw["alarm_until"], where)
+        until = {name: None if raw[name] is None else _time(raw[name], where) for name in _UNTIL}
         positions = tuple(
             sorted((int(partition), decode(int, end, where=where)) for partition, end in raw["positions"].items())
         )
-        if type(raw["lag_seconds"]) is int:
-            raw["lag_seconds"] = float(raw["lag_seconds"])
+        for name in ("lag_seconds", "unreadable_times_share"):
+            if type(raw[name]) is int:
+                raw[name] = float(raw[name])
         extents = decode_extents(raw["extents"], where=where)
-        special: dict[str, Any] = {"time": time, "alarm_until": alarm_until, "positions": positions, "extents": extents}
+        special: dict[str, Any] = {"time": time, **until, "positions": positions, "extents": extents}
         own = {
             name: decode(kind, raw[name], where=f"{where} {name}")
             for name, kind in get_type_hints(Heartbeat).items()
@@ -84,7 +100,7 @@ def parse_heartbeat(body: bytes, *, where: str) -> Heartbeat:
         return Heartbeat(**own, **special)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, PositionError) as error:
         raise FormatError(
-            "a heartbeat does not parse", expected="format 1 or 2", found=repr(error), where=where
+            "a heartbeat does not parse", expected=f"format 1 to {FORMAT}", found=repr(error), where=where
         ) from error
 
 

@@ -38,6 +38,9 @@ OUT_OF_BOUNDS_ROWS = Instrument(
     "{record}",
     "Records whose time field lay beyond `event_time.max_distance_days`",
 )
+UNREADABLE_TIMES = Instrument(
+    "tidemark.unreadable_times.records", "counter", "{record}", "Records whose time field has no time that can be read"
+)
 LAG_RECORDS = Instrument(
     "tidemark.lag.records", "gauge", "{record}", "Offsets between the position and the topic's end"
 )
@@ -54,6 +57,7 @@ STREAM_INSTRUMENTS = (
     RETRIES,
     OVERFLOW_ROWS,
     OUT_OF_BOUNDS_ROWS,
+    UNREADABLE_TIMES,
     LAG_RECORDS,
     LAG_TIME,
 )

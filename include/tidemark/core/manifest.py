@@ -16,8 +16,9 @@ from tidemark.core.errors import FormatError, PositionError
 from tidemark.core.logged_record import LoggedRecord
 from tidemark.core.offsets import OffsetRange, TopicPartition
 
-FORMAT = 2
-WITHOUT_DAY_SETTINGS = 1  # such a manifest has the same bytes as before there were day settings
+FORMAT = 3
+WITHOUT_UNREADABLE_TIMES = 2  # a manifest in which they are not counted has the same bytes as before they were
+WITHOUT_DAY_SETTINGS = 1  # and one without day settings as before there were any
 COMPACTION = "compact"  # the writer of manifests that replace ranges
 REFILL = "refill-"  # and the name of a run: the writer of records that the run fetched from Kafka
 # What to do about a manifest whose object is missing.
@@ -52,12 +53,15 @@ class DayRows:
     - rows: number of these rows.
     - first_offset: lowest offset among them.
     - last_offset: highest offset among them, inclusive.
+    - unreadable_times: rows of them that have their record's timestamp because their time field has no time that can be
+      read. The key is only in format 3, and there only if they were counted.
     """
 
     day: date
     rows: int
     first_offset: int
     last_offset: int
+    unreadable_times: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +97,11 @@ class DataFile:
     checksum: str
     sha256: str
     out_of_bounds_rows: int = 0
+
+    @property
+    def unreadable_times(self) -> int:
+        """Its rows whose time field has no time that can be read. A compaction keeps the sum of its ranges."""
+        return sum(day.unreadable_times or 0 for day in self.days)
 
     def __post_init__(self) -> None:
         if not (self.range.start <= self.first_offset <= self.last_offset < self.range.end):
@@ -164,8 +173,8 @@ class Manifest:
     - replaces: the ranges that this manifest replaces. Together they are exactly its own ranges, which are complete.
     - last: the last record of each log that the writer has archived up to this batch, to notice a rewritten log. Empty
       for records that were not read from Kafka.
-    - day_settings: the keys of the definition that decided the days of its rows, as a text. Only in format 2; in format
-      1 they are unknown.
+    - day_settings: the keys of the definition that decided the days of its rows, as a text. Not in format 1: there they
+      are unknown.
     """
 
     stream: str
@@ -187,11 +196,13 @@ class Manifest:
 
     def to_json(self) -> bytes:
         """Canonical bytes; ``parse_manifest`` reads them back to an equal value."""
-        known = {} if self.day_settings is None else {"day_settings": self.day_settings}
+        form = WITHOUT_DAY_SETTINGS if self.day_settings is None else WITHOUT_UNREADABLE_TIMES
+        if any(day.unreadable_times is not None for file in self.files for day in file.days):
+            form = FORMAT
         return canonical_json(
             {
-                "format": FORMAT if known else WITHOUT_DAY_SETTINGS,
-                **known,
+                "format": form,
+                **({} if form == WITHOUT_DAY_SETTINGS else {"day_settings": self.day_settings}),
                 **_plain(self, _MANIFEST_FIELDS),
                 "ranges": [{**_place(item), "rows": item.rows} for item in self.ranges],
                 "files": [_file(item) for item in self.files],
@@ -220,7 +231,7 @@ def parse_manifest(body: bytes, *, where: str) -> Manifest:
     """The manifest in ``body``. Raises FormatError, with ``where``, for anything else."""
     try:
         raw = json.loads(body)
-        if raw["format"] != WITHOUT_DAY_SETTINGS:
+        if raw["format"] not in (WITHOUT_DAY_SETTINGS, WITHOUT_UNREADABLE_TIMES):
             require_format("unknown manifest format", raw["format"], known=FORMAT, where=where)
         return Manifest(
             **{name: raw[name] for name in _MANIFEST_FIELDS},
@@ -235,7 +246,7 @@ def parse_manifest(body: bytes, *, where: str) -> Manifest:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(
-            "a manifest does not parse", expected=f"format {FORMAT}", found=repr(error), where=where
+            "a manifest does not parse", expected=f"format 1 to {FORMAT}", found=repr(error), where=where
         ) from error
 
 
@@ -301,13 +312,25 @@ def _parse_replaced(raw: Mapping[str, Any]) -> Replaced:
 
 
 def _file(item: DataFile) -> dict[str, Any]:
-    days = {day.day.isoformat(): _plain(day, _DAY_FIELDS) for day in item.days}
-    return {**_place(item), **_plain(item, _FILE_FIELDS), "days": days}
+    return {
+        **_place(item),
+        **_plain(item, _FILE_FIELDS),
+        "days": {day.day.isoformat(): _day(day) for day in item.days},
+    }
+
+
+def _day(rows: DayRows) -> dict[str, Any]:
+    counted = {} if rows.unreadable_times is None else {"unreadable_times": rows.unreadable_times}
+    return {**_plain(rows, _DAY_FIELDS), **counted}
 
 
 def _parse_file(raw: Mapping[str, Any]) -> DataFile:
     days = tuple(
-        DayRows(day=date.fromisoformat(day), **{name: rows[name] for name in _DAY_FIELDS})
+        DayRows(
+            day=date.fromisoformat(day),
+            **{name: rows[name] for name in _DAY_FIELDS},
+            unreadable_times=rows.get("unreadable_times"),
+        )
         for day, rows in sorted(raw["days"].items())
     )
     return DataFile(**_parse_place(raw), **{name: raw[name] for name in _FILE_FIELDS}, days=days)

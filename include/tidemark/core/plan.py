@@ -1,5 +1,6 @@
 """The plan of a reconcile run. ``tidemark.core.planner`` makes it."""
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import Literal
@@ -188,10 +189,15 @@ class LogPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsOfDay:
-    """The number of rows of a day; None if only reading them can show it."""
+    """The number of rows of a day; None if only reading them can show it.
+
+    ``unreadable_times`` of the day's rows in the whole object have a time field that can't be read; None if they were
+    not counted.
+    """
 
     day: date
     rows: int | None
+    unreadable_times: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,6 +278,22 @@ class Plan:
             )
             for log in sorted({item.log for item in self.slices})
         )
+
+    def unreadable_times(self, day: date) -> int | None:
+        """How many rows of a day have a time field that can't be read; None if they were not counted in every object.
+
+        Of an object that is read in part, only the number in the whole of it is known.
+        """
+        counts: dict[str, int] = {}
+        lengths: Counter[str] = Counter()
+        for item in self.slices:
+            for rows in item.rows:
+                if rows.day == day:
+                    if rows.unreadable_times is None:
+                        return None
+                    counts[item.key] = rows.unreadable_times
+                    lengths[item.key] += len(item.range)
+        return sum(min(number, lengths[key]) for key, number in counts.items())
 
     def slices_of(self, part: LogRange) -> tuple[Slice, ...]:
         """The slices inside a part of a log, without their rows by day."""

@@ -263,7 +263,8 @@ def _rows_within(file: DataFile, used: OffsetRange) -> tuple[RowsOfDay, ...]:
         if part is None:
             continue
         if part == span:
-            found.append(RowsOfDay(day=item.day, rows=item.rows))
+            rows: int | None = item.rows
         else:  # exact only if every offset of the span is a row of the day
-            found.append(RowsOfDay(day=item.day, rows=len(part) if item.rows == len(span) else None))
+            rows = len(part) if item.rows == len(span) else None
+        found.append(RowsOfDay(day=item.day, rows=rows, unreadable_times=item.unreadable_times))
     return tuple(found)

@@ -54,6 +54,22 @@ class FieldTime(Keys):
         " of old events. A change applies only to records that are archived after it.",
         examples=[400],
     )
+    on_unreadable: Literal["timestamp", "reject"] = Field(
+        default="timestamp",
+        description="What becomes of a record whose field has no time of this format: `timestamp` gives it the event"
+        " time of its Kafka record; `reject` also makes it a dead letter, and puts it in the quarantine table. The"
+        " archive keeps it in either case, on the day of its timestamp.",
+        examples=["reject"],
+    )
+    unreadable_alarm_share: float = Field(
+        default=0.01,
+        ge=0,
+        le=1,
+        description="The alarm begins when more than this share of the last hour's records have no time of this format."
+        " Fewer than 100 records count as 100. The report of a day with a larger share says that it may be used with"
+        " limits.",
+        examples=[0.1],
+    )
 
 
 class DefaultPartitioner(Keys):
@@ -191,7 +207,7 @@ class Archive(Keys):
         ge=0,
         le=_HOURS_MAX,
         description="How long `tidemark status` raises an alarm after a batch had rows beyond `max_folders` or"
-        " `event_time.max_distance_days`. With `0` it never does.",
+        " `event_time.max_distance_days`, or `event_time.unreadable_alarm_share` was exceeded. With `0` it never does.",
         examples=[1],
     )
     storage: Storage = Storage()

@@ -35,6 +35,7 @@ from tidemark.definitions.values import Name, Personal, Renames, SchemaFile, Sou
 from tidemark.definitions.yaml_file import read_text, read_yaml
 
 PROBLEMS_MAX = 20
+_DECIDES_NO_TIME = {"on_unreadable", "unreadable_alarm_share"}  # of the keys of event_time
 NAME_SHOWN = 60
 AVRO_BYTES_MAX = 1024 * 1024
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
@@ -200,7 +201,7 @@ class Stream(Keys):
         by_field = isinstance(self.event_time, FieldTime) or isinstance(self.archive.partitioner, FieldPartitioner)
         if by_field:  # these keys decide where the fields are
             keys |= {key for key in ("avro_schema", "avro_earlier_schemas", "renamed") if getattr(self, key)}
-        part = self.model_dump(mode="json", include=keys)
+        part = self.model_dump(mode="json", include=keys, exclude={"event_time": _DECIDES_NO_TIME})
         rotation = {"partitioner", "flush_size", "max_bytes", "rotate_interval_seconds", "max_folders"}
         part |= self.archive.model_dump(mode="json", include=rotation)
         return digest(canonical_json(part))[:16]
@@ -208,7 +209,8 @@ class Stream(Keys):
     @property
     def day_settings(self) -> str:
         """The keys that decide the day of a record, as a text. Two copies of a record with equal texts have one day."""
-        keys = {f"event_time.{key}": value for key, value in self.event_time.model_dump(mode="json").items()}
+        decide = self.event_time.model_dump(mode="json", exclude=_DECIDES_NO_TIME)
+        keys = {f"event_time.{key}": value for key, value in decide.items()}
         keys["time_zone"] = self.time_zone
         if isinstance(self.event_time, FieldTime):
             keys["value_format"] = self.value_format

@@ -26,6 +26,7 @@ class LayerHealth:
     future: a clock is or was wrong. If it is further ahead than the limit for a recent heartbeat, it is not recent.
     ``retention`` is about the records that wait for the archive: None for other layers, and if it is unknown.
     ``exceeded``: records were beyond a bound of the archive, and the alarm about them has not ended.
+    ``times_unreadable``: the same of records whose time field can't be read.
     """
 
     stream: str
@@ -35,12 +36,14 @@ class LayerHealth:
     alive: bool
     retention: "Retention | None" = None
     exceeded: bool = False
+    times_unreadable: bool = False
     unreadable: str | None = None
 
     @property
     def healthy(self) -> bool:
         """Alive, within its bounds, and Kafka still keeps the waiting records for longer than the alarm's limit."""
-        return self.alive and not self.exceeded and not (self.retention is not None and self.retention.late)
+        alarm = self.exceeded or self.times_unreadable
+        return self.alive and not alarm and not (self.retention is not None and self.retention.late)
 
 
 def read_layers(
@@ -77,6 +80,11 @@ def _layer(
         heartbeat=heartbeat,
         age_seconds=age,
         alive=heartbeat is not None and heartbeat.state != "failed" and abs(age) <= stale_seconds,
-        exceeded=heartbeat is not None and heartbeat.alarm_until is not None and now < heartbeat.alarm_until,
+        exceeded=heartbeat is not None and _lasts(heartbeat.alarm_until, now),
+        times_unreadable=heartbeat is not None and _lasts(heartbeat.unreadable_times_until, now),
         unreadable=unreadable,
     )
+
+
+def _lasts(until: datetime | None, now: datetime) -> bool:
+    return until is not None and now < until

@@ -306,7 +306,19 @@ def _layer_problems(item: LayerHealth, *, sealed: bool) -> Iterator[Problem]:
 
 
 def _bound_problems(item: LayerHealth) -> Iterator[Problem]:
-    if not item.exceeded or item.heartbeat is None or item.heartbeat.alarm_until is None:
+    if item.heartbeat is None:
+        return
+    if item.times_unreadable:
+        share = item.heartbeat.unreadable_times_share
+        now = "" if share is None else f"; their share of the last hour's records is {100 * share:.3g} %"
+        yield Problem(
+            kind="unreadable_times",
+            text=f"{item.stream}: {item.heartbeat.unreadable_times:,} records with a time field that can't be read"
+            f"{now}; alarm until {item.heartbeat.unreadable_times_until:%Y-%m-%d %H:%M} UTC",
+            hint="They are on the day of their Kafka timestamp. Compare event_time.field and event_time.format with a"
+            " record. If so many have none as a rule, raise event_time.unreadable_alarm_share",
+        )
+    if not item.exceeded or item.heartbeat.alarm_until is None:
         return
     until = f"alarm until {item.heartbeat.alarm_until:%Y-%m-%d %H:%M} UTC"
     if rows := item.heartbeat.overflow_rows:

@@ -77,6 +77,11 @@ OUT_OF_BOUNDS = StatusMetric(
     _LAYER,
     "Records with a time field that is too far off; 0 once the alarm about them has ended",
 )
+UNREADABLE_TIMES = StatusMetric(
+    "tidemark_layer_unreadable_times_records",
+    _LAYER,
+    "Records with a time field that can't be read; 0 once the alarm about them has ended",
+)
 RUNWAY = StatusMetric(
     "tidemark_retention_runway_seconds",
     _STREAM,
@@ -102,6 +107,7 @@ STATUS_METRICS: Final = (
     LAG_SECONDS,
     OVERFLOW,
     OUT_OF_BOUNDS,
+    UNREADABLE_TIMES,
     RUNWAY,
     RUNWAY_ALARM,
 )
@@ -158,6 +164,7 @@ def _layer(item: LayerHealth, labels: tuple[str, ...]) -> Iterator[Sample]:
     if item.layer == "archive":
         yield Sample(OVERFLOW, labels, heartbeat.overflow_rows if item.exceeded else 0)
         yield Sample(OUT_OF_BOUNDS, labels, heartbeat.out_of_bounds_rows if item.exceeded else 0)
+        yield Sample(UNREADABLE_TIMES, labels, heartbeat.unreadable_times if item.times_unreadable else 0)
 
 
 def _retention(found: Retention, labels: tuple[str, ...]) -> Iterator[Sample]:

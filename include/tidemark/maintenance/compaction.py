@@ -5,10 +5,11 @@ key, and the other reads the archive again. So no range is replaced twice. A cra
 that a repetition reuses; after it everything is done.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime
 from functools import partial
 from itertools import islice
 from typing import Literal, TypeAlias
@@ -24,7 +25,7 @@ from tidemark.core.days import micros
 from tidemark.core.errors import ConflictError, FormatError, PositionError
 from tidemark.core.layout import Layout
 from tidemark.core.maintenance_ages import MIN_AGE
-from tidemark.core.manifest import COMPACTION, CommittedRange, DataFile, Manifest, Replaced, digest
+from tidemark.core.manifest import COMPACTION, CommittedRange, DataFile, DayRows, Manifest, Replaced, digest
 from tidemark.core.offsets import OffsetRange, TopicPartition
 from tidemark.definitions.stream import Stream
 from tidemark.maintenance.grouping import SMALL, Input, RangeGroup, group_inputs
@@ -226,7 +227,7 @@ class Compaction:
                 found=found,
                 where=f"{group.log} {group.range}",
             )
-        return tuple(written), etags
+        return _with_unreadable_times(written, group.files), etags
 
     def _rows(self, file: DataFile, path: str, etags: dict[str, str]) -> Iterator[pa.RecordBatch]:
         """The file's rows with path and day; raises after the last one, before their new file is complete, if they are
@@ -276,6 +277,27 @@ def _fit(checked: Iterator[_Checked], counts: CompactedFiles) -> Iterator[Input]
             counts.young += 1
         else:
             counts.other_settings += 1
+
+
+def _with_unreadable_times(written: Sequence[DataFile], inputs: Sequence[DataFile]) -> tuple[DataFile, ...]:
+    """The files with the unreadable times of their inputs. Of a day only the sum is known: its first rows take it.
+
+    Those of a day that were not counted in every input are not known.
+    """
+    given = [item for file in inputs for item in file.days]
+    unknown = {item.day for item in given if item.unreadable_times is None}
+    left: Counter[date] = Counter()
+    for item in given:
+        left[item.day] += item.unreadable_times or 0
+
+    def counted(item: DayRows) -> DayRows:
+        if item.day in unknown:
+            return item
+        number = min(left[item.day], item.rows)
+        left[item.day] -= number
+        return replace(item, unreadable_times=number)
+
+    return tuple(replace(file, days=tuple(map(counted, file.days))) for file in written)
 
 
 def _days(files: Sequence[DataFile]) -> dict[str, tuple[int, int, int]]:

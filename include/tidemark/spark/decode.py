@@ -21,7 +21,7 @@ from tidemark.spark.json_forms import (
     numbers_as_text,
     strings_as_variants,
 )
-from tidemark.spark.records import ARCHIVE_SCHEMA, LOCAL_TIME_FORMAT
+from tidemark.spark.records import ARCHIVE_SCHEMA, LOCAL_TIME_FORMAT, unreadable_time
 
 REASON = "_reason"
 
@@ -40,6 +40,7 @@ _PARSED = "_parsed"
 _FOUND = "_found"
 _SENT = "_sent"
 _DEEP = "_deep"
+_UNREADABLE = "_unreadable"
 _CORRUPT = "_corrupt"
 _MARK = "_tidemark"
 _JSON = {
@@ -59,7 +60,13 @@ _NAMES_MAX = 5
 
 
 def decode(records: DataFrame, stream: Stream) -> DataFrame:
-    """Rows of ARCHIVE_SCHEMA as source (with ``_reason``, null for a good value), event_time and event."""
+    """Rows of ARCHIVE_SCHEMA as source (with ``_reason``, null for a good value), event_time and event.
+
+    A good value without a time that can be read has a reason, too, if the stream rejects such records.
+    """
+    unreadable = unreadable_time(stream)
+    if unreadable is not None:
+        records = records.withColumn(_UNREADABLE, unreadable)
     match stream.value_format:
         case "json":
             return _json(records, value_schema(stream), stream.renamed)
@@ -111,6 +118,8 @@ def twofold(schema: StructType, stream: Stream, where: str) -> ConfigError | Non
 
 
 def _decoded(parsed: DataFrame, reason: Column, event: Column) -> DataFrame:
+    if _UNREADABLE in parsed.columns:
+        reason = F.coalesce(reason, F.col(_UNREADABLE))
     source = F.struct(*_SOURCE, reason.alias(REASON))
     return parsed.select(source.alias("source"), "event_time", event.alias("event"))
 

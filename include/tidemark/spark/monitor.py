@@ -15,6 +15,8 @@ from tidemark.core.log_extents import LogExtents, widen
 from tidemark.core.masking import failure_text
 from tidemark.core.offsets import OffsetRange
 from tidemark.core.plan import LogRange
+from tidemark.core.unreadable_times import LastHour
+from tidemark.definitions.sections import FieldTime
 from tidemark.definitions.stream import Stream
 from tidemark.kafka.positions import backlog
 from tidemark.kafka.topics import logs_of
@@ -55,6 +57,7 @@ class BatchFigures:
     retries: int = 0
     overflow_rows: int = 0
     out_of_bounds_rows: int = 0
+    unreadable_times: int = 0
 
 
 class Monitor:
@@ -87,6 +90,8 @@ class Monitor:
         self._before_read = False
         self._overflow_rows = self._out_of_bounds_rows = 0
         self._alarm_until: datetime | None = None
+        self._unreadable_times, self._last_hour = 0, LastHour()
+        self._unreadable_times_until: datetime | None = None
         self._news = False
         self._beaten_at = 0.0
 
@@ -131,16 +136,24 @@ class Monitor:
         record(instruments.RETRIES, figures.retries)
         record(instruments.OVERFLOW_ROWS, figures.overflow_rows)
         record(instruments.OUT_OF_BOUNDS_ROWS, figures.out_of_bounds_rows)
+        record(instruments.UNREADABLE_TIMES, figures.unreadable_times)
         for seconds in figures.upload_seconds:
             record(instruments.UPLOAD_DURATION, seconds)
         self._lineage.batch(records=figures.records, dead_letters=figures.dead_letters)
+        now = datetime.now(UTC)
+        until = now + timedelta(hours=self._stream.archive.bounds_alarm_hours)
         with self._lock:
             self._batch = figures.batch
             self._positions.update(figures.ends)
             if figures.overflow_rows or figures.out_of_bounds_rows:
                 self._overflow_rows += figures.overflow_rows
                 self._out_of_bounds_rows += figures.out_of_bounds_rows
-                self._alarm_until = datetime.now(UTC) + timedelta(hours=self._stream.archive.bounds_alarm_hours)
+                self._alarm_until = until
+            self._unreadable_times += figures.unreadable_times
+            self._last_hour.add(now, figures.records, figures.unreadable_times)
+            wanted = self._stream.event_time
+            if isinstance(wanted, FieldTime) and self._last_hour.exceeds(wanted.unreadable_alarm_share):
+                self._unreadable_times_until = until
             self._news = True
         return self._measure()
 
@@ -204,6 +217,9 @@ class Monitor:
                 self._alarm_until = self._alarm_until or before.alarm_until
                 self._overflow_rows += before.overflow_rows
                 self._out_of_bounds_rows += before.out_of_bounds_rows
+            if before.unreadable_times_until is not None and before.unreadable_times_until > datetime.now(UTC):
+                self._unreadable_times_until = self._unreadable_times_until or before.unreadable_times_until
+                self._unreadable_times += before.unreadable_times
 
     def _write(self, state: State, error: str | None = None) -> None:
         self._beaten_at = time.monotonic()
@@ -240,4 +256,7 @@ class Monitor:
                 alarm_until=self._alarm_until,
                 error=error,
                 extents=self._extents,
+                unreadable_times=self._unreadable_times,
+                unreadable_times_share=self._last_hour.share(datetime.now(UTC)),
+                unreadable_times_until=self._unreadable_times_until,
             )

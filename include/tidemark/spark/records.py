@@ -52,6 +52,7 @@ _TIME_TYPES: dict[str, tuple[type[DataType], ...]] = {
     "epoch_ms": (StringType, NumericType),
     "epoch_s": (StringType, NumericType),
 }
+_TIME_EXAMPLES = {"iso8601": "2026-01-31T12:30:00Z", "epoch_ms": "1769862600000", "epoch_s": "1769862600"}
 
 
 def no_rows(spark: SparkSession, schema: StructType) -> DataFrame:
@@ -102,14 +103,33 @@ def event_time(stream: Stream) -> Column:
 def out_of_bounds(stream: Stream) -> Column | None:
     """Whether a row of ARCHIVE_SCHEMA has its record's timestamp because its field lies too far from it.
 
-    None if the event time is no field.
+    Null if it has it because its field has no time that can be read. None if the event time is no field.
     """
-    if not isinstance(stream.event_time, FieldTime):
+    wanted = stream.event_time
+    if not isinstance(wanted, FieldTime):
         return None
-    timestamp = _bounded_timestamp()
-    # Only rows that have their record's timestamp are parsed again.
-    far = _distance(_field_time(stream, stream.event_time), timestamp) > _limit(stream.event_time)
-    return F.when(F.col("event_time") == timestamp, F.coalesce(far, F.lit(False))).otherwise(False)
+    far = _distance(_field_time(stream, wanted), _bounded_timestamp()) > _limit(wanted)
+    return F.when(_has_timestamp(), far).otherwise(False)
+
+
+def unreadable_time(stream: Stream) -> Column | None:
+    """Why to reject a row of ARCHIVE_SCHEMA whose field has no time that can be read; null for every other row.
+
+    None if the stream keeps such rows.
+    """
+    wanted = stream.event_time
+    if not isinstance(wanted, FieldTime) or wanted.on_unreadable == "timestamp":
+        return None
+    reason = f"event_time: {wanted.field} has no time such as {_TIME_EXAMPLES[wanted.format]}"
+    return F.when(_has_timestamp() & _field_time(stream, wanted).isNull(), reason)
+
+
+def _has_timestamp() -> Column:
+    """Whether a row may have its record's timestamp because of its field: only such rows are parsed again.
+
+    A tombstone has no field.
+    """
+    return F.col("value").isNotNull() & (F.col("event_time") == _bounded_timestamp())
 
 
 def _bounded_timestamp() -> Column:

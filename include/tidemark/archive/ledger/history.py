@@ -38,6 +38,8 @@ from tidemark.core.plan import Target
 from tidemark.core.seen import SeenDay, SeenLog
 from tidemark.core.transaction_holes import BatchSpan, Spans
 
+_DAY_COUNTS = ("rows", "first_offset", "last_offset")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedRef:
@@ -68,15 +70,9 @@ class History:
         def numbered(tables: Sequence[pa.Table]) -> tuple[Ints, Ints]:
             """Log and writer of each row, as positions in the common lists; one table per part."""
             pairs = list(zip(parts, tables, strict=True))
-            return (
-                joined([renumbered(ints(table, "log"), [logs[log] for log in part.logs]) for part, table in pairs]),
-                joined(
-                    [
-                        renumbered(ints(table, "writer"), [writers[name] for name in part.writers])
-                        for part, table in pairs
-                    ]
-                ),
-            )
+            own_logs = [renumbered(ints(table, "log"), [logs[log] for log in part.logs]) for part, table in pairs]
+            own = [renumbered(ints(table, "writer"), [writers[name] for name in part.writers]) for part, table in pairs]
+            return joined(own_logs), joined(own)
 
         self._log, self._writer = numbered(tables)
         self._batch, self._start, self._end, self._rows = (
@@ -89,8 +85,8 @@ class History:
         )
         self._day_range = joined([ints(table, "range") + at for table, at in zip(days, ranges, strict=False)])
         self._day_file = joined([ints(table, "file") + at for table, at in zip(days, files, strict=False)])
-        self._day, self._day_rows, self._day_first, self._day_last = (
-            joined([ints(table, name) for table in days]) for name in ("day", "rows", "first_offset", "last_offset")
+        self._day, self._day_rows, self._day_first, self._day_last, self._day_unreadable = (
+            joined([ints(table, name) for table in days]) for name in ("day", *_DAY_COUNTS, "unreadable_times")
         )
         self._kept: npt.NDArray[np.bool_] | None = None  # which of the parts' ranges; None for all
         if any(part.replaced.num_rows for part in parts):
@@ -104,7 +100,7 @@ class History:
             setattr(self, name, getattr(self, name)[kept])
         rows = kept[self._day_range]
         self._day_range = (np.cumsum(kept) - 1)[self._day_range]
-        for name in ("_day_range", "_day_file", "_day", "_day_rows", "_day_first", "_day_last"):
+        for name in ("_day_range", "_day_file", "_day", "_day_rows", "_day_first", "_day_last", "_day_unreadable"):
             setattr(self, name, getattr(self, name)[rows])
 
     def __len__(self) -> int:
@@ -318,11 +314,15 @@ class History:
         chosen[self._day_file[wanted]] = True
         rows = np.flatnonzero(chosen[self._day_file])
         rows = rows[np.argsort(self._day_file[rows], kind="stable")]
-        columns = (self._day_file, self._day, self._day_rows, self._day_first, self._day_last)
+        columns = (self._day_file, self._day, self._day_rows, self._day_first, self._day_last, self._day_unreadable)
         parts = {
             file: tuple(
-                DayRows(day=date.fromordinal(day + EPOCH_DAY), rows=count, first_offset=first, last_offset=last)
-                for _, day, count, first, last in group
+                DayRows(
+                    day=date.fromordinal(day + EPOCH_DAY),
+                    **dict(zip(_DAY_COUNTS, counts, strict=True)),
+                    unreadable_times=None if unreadable < 0 else unreadable,
+                )
+                for _, day, *counts, unreadable in group
             )
             for file, group in groupby(
                 zip(*(column[rows].tolist() for column in columns), strict=True), key=lambda row: row[0]

@@ -24,20 +24,24 @@ from tidemark.core.offsets import TopicPartition
 from tidemark.core.planner import files_by_range
 from tidemark.core.seal import require_same_stream
 
-FORMAT = 2
+FORMAT = 3
+WITHOUT_UNREADABLE_TIMES = 2  # they are not counted in such a segment's manifests
 WITHOUT_DAY_SETTINGS = 1  # nothing is known of the settings of such a segment's manifests
 MAGIC = b"tidemark-ledger"
 REBUILD = "The manifests are the truth: 'tidemark maintain STREAM --rebuild-ledger' makes a new ledger from them"
 # Files of a few days lie together in the ledger: with small row groups the keys of other days are not read.
 _GROUP_ROWS = 32_768
 
+_NOT_COUNTED = -1  # in the column unreadable_times
 _INT = pa.int64()
 RANGES = pa.schema([(name, _INT) for name in ("log", "writer", "batch", "start", "end", "rows", "day_settings")])
 FILES = pa.schema(
     [(name, _INT) for name in ("range", "bytes", "rows", "first_offset", "last_offset", "min_us", "max_us")]
     + [("key", pa.string()), ("checksum", pa.string()), ("sha256", pa.string()), ("out_of_bounds", _INT)]
 )
-DAYS = pa.schema([(name, _INT) for name in ("range", "file", "day", "rows", "first_offset", "last_offset")])
+DAYS = pa.schema(
+    [(name, _INT) for name in ("range", "file", "day", "rows", "first_offset", "last_offset", "unreadable_times")]
+)
 REPLACED = pa.schema([(name, _INT) for name in ("log", "writer", "batch")])
 
 
@@ -113,6 +117,7 @@ class Tables:
                             day.rows,
                             day.first_offset,
                             day.last_offset,
+                            _NOT_COUNTED if day.unreadable_times is None else day.unreadable_times,
                         )
                         for day in file.days
                     ]
@@ -230,7 +235,7 @@ def parse_segment(body: bytes, *, stream: str, time_zone: str, where: str) -> Se
             raise FormatError(
                 "not a ledger segment", expected=MAGIC.decode(), found=line[:40], where=where, hint=REBUILD
             )
-    if int(form) not in (WITHOUT_DAY_SETTINGS, FORMAT):
+    if int(form) not in (WITHOUT_DAY_SETTINGS, WITHOUT_UNREADABLE_TIMES, FORMAT):
         raise FormatError("unknown ledger format", expected=FORMAT, found=int(form), where=where, hint=REBUILD)
     actual = sha256(rest).hexdigest()
     if actual.encode() != found:
@@ -263,8 +268,8 @@ def parse_segment(body: bytes, *, stream: str, time_zone: str, where: str) -> Se
             logs=tuple(decode(TopicPartition, item, where=f"{where}.logs") for item in raw["logs"]),
             writers=tuple(raw["writers"]),
             day_settings=tuple(raw.get("day_settings", [None])),
-            ranges=_read(ranges) if int(form) == FORMAT else _without_settings(_read(ranges)),
-            days=_read(days),
+            ranges=_with_column(_read(ranges), RANGES, 0),  # the only entry of their part's settings: unknown
+            days=_with_column(_read(days), DAYS, _NOT_COUNTED),
             replaced=_read(replaced),
             files_body=files,
         ),
@@ -297,9 +302,11 @@ def _read(body: pa.Buffer, columns: Sequence[str] | None = None) -> pa.Table:
     return pq.ParquetFile(pa.BufferReader(body)).read(None if columns is None else list(columns))
 
 
-def _without_settings(ranges: pa.Table) -> pa.Table:
-    """The ranges of an earlier format, with the only entry of their part's settings: unknown."""
-    return ranges.append_column(RANGES.field("day_settings"), column([0] * ranges.num_rows, _INT)).cast(RANGES)
+def _with_column(table: pa.Table, schema: pa.Schema, value: int) -> pa.Table:
+    """The table, with the value in the last column if it is of an earlier format, which lacks that one."""
+    if table.num_columns < len(schema):
+        table = table.append_column(schema.field(len(schema) - 1), column([value] * table.num_rows, _INT))
+    return table.cast(schema)
 
 
 def _parquet(table: pa.Table) -> bytes:

@@ -31,6 +31,7 @@ class BatchProgress:
         records, size = sum(item.rows for item in manifest.ranges), sum(file.bytes for file in manifest.files)
         overflow = sum(file.rows for file in manifest.files if in_overflow(self._layout, file))
         outside = sum(file.out_of_bounds_rows for file in manifest.files)
+        unreadable = sum(file.unreadable_times for file in manifest.files)
         figures = BatchFigures(
             batch=manifest.batch,
             ends={item.log.partition: item.range.end for item in manifest.ranges},
@@ -43,6 +44,7 @@ class BatchProgress:
             retries=sum(task.retries for task in tasks) + self._driver.take().retries,
             overflow_rows=0 if repeated else overflow,
             out_of_bounds_rows=0 if repeated else outside,
+            unreadable_times=0 if repeated else unreadable,
         )
         lag = self._monitor.batch(figures)
         log_event(
@@ -62,6 +64,7 @@ class BatchProgress:
             retries=figures.retries,
             overflow_rows=overflow,
             out_of_bounds_rows=outside,
+            unreadable_times=unreadable,
             lag=lag.records,
             lag_seconds=lag.seconds,
             repeated=repeated,

@@ -1,5 +1,6 @@
 """One open data file: takes rows, gives a complete object and its ``DataFile``."""
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 
@@ -45,12 +46,18 @@ class FileTarget:
 
 @dataclass(slots=True, kw_only=True)
 class _Days:
-    """Rows, first and last offset per day (days since the epoch)."""
+    """Rows, first and last offset, and unreadable times per day (days since the epoch)."""
 
     found: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    unreadable: Counter[int] | None = None
 
-    def add(self, days: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]) -> None:
+    def add(
+        self, days: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64], unreadable: npt.NDArray[np.bool_] | None
+    ) -> None:
         """Add rows; ``offsets`` ascend, so a day's first and last row have its first and last offset."""
+        if unreadable is not None:
+            self.unreadable = self.unreadable or Counter()
+            self.unreadable.update(days[unreadable].tolist())
         if days[0] == days[-1] and (days == days[0]).all():
             self._merge(int(days[0]), len(days), int(offsets[0]), int(offsets[-1]))
             return
@@ -65,7 +72,13 @@ class _Days:
 
     def value(self) -> tuple[DayRows, ...]:
         return tuple(
-            DayRows(day=_EPOCH + timedelta(days=day), rows=rows, first_offset=first, last_offset=last)
+            DayRows(
+                day=_EPOCH + timedelta(days=day),
+                rows=rows,
+                first_offset=first,
+                last_offset=last,
+                unreadable_times=None if self.unreadable is None else self.unreadable[day],
+            )
             for day, (rows, first, last) in sorted(self.found.items())
         )
 
@@ -89,11 +102,17 @@ class OpenFile:
         self._timestamps: tuple[int, int] | None = None
 
     def add(
-        self, batch: pa.RecordBatch, days: npt.NDArray[np.int32], payload_bytes: int, out_of_bounds: int = 0
+        self,
+        batch: pa.RecordBatch,
+        days: npt.NDArray[np.int32],
+        payload_bytes: int,
+        out_of_bounds: int = 0,
+        unreadable: npt.NDArray[np.bool_] | None = None,
     ) -> None:
         """Append rows of SCHEMA with the day of each; raises PositionError unless their offsets ascend.
 
-        ``out_of_bounds`` of them have their record's timestamp because their time field lies too far from it.
+        ``out_of_bounds`` of them have their record's timestamp because their time field lies too far from it, and the
+        ``unreadable`` ones because it has no time that can be read; None if that is not known.
         """
         offsets = batch.column("offset").to_numpy()
         before = self._offsets[1] if self._offsets else -1
@@ -108,7 +127,7 @@ class OpenFile:
         span = pc.min_max(batch.column("timestamp").view(pa.int64())).as_py()
         low, high = self._timestamps or (span["min"], span["max"])
         self._timestamps = (min(low, span["min"]), max(high, span["max"]))
-        self._days.add(days, offsets)
+        self._days.add(days, offsets, unreadable)
         self._checksum.add(batch)
         self.rows += batch.num_rows
         self._out_of_bounds += out_of_bounds

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, Row
 from tidemark.archive.write.file import FileTarget
 from tidemark.archive.write.last_records import LastRecords
 from tidemark.archive.write.metrics import TaskMetrics
-from tidemark.archive.write.task import FileLimits, write_files
+from tidemark.archive.write.task import OUT_OF_BOUNDS, FileLimits, write_files
 from tidemark.core.codec import decode, encode
 from tidemark.core.errors import ConflictError, ServiceError
 from tidemark.core.layout import Layout
@@ -76,7 +76,7 @@ def write_range(
     path = partition_path(stream, clock_us)
     paths = [] if path is None else [path.alias("path")]
     outside = out_of_bounds(stream)
-    counted = [] if outside is None else [outside.alias("out_of_bounds")]
+    counted = [] if outside is None else [outside.alias(OUT_OF_BOUNDS)]
     frame = split(records.select(*names, *paths, day(stream).alias("day"), *counted))
     try:
         rows = _written(frame, tuple(ranges.items()), stream, settings)

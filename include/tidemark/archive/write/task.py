@@ -28,6 +28,7 @@ CHUNK_BYTES = 16 * 1024 * 1024
 # Rows not encoded yet, of all open files together. Above it the files with the most are flushed first.
 WAITING_BYTES = 128 * 1024 * 1024
 _FOREVER_US = 2**63 - 1
+OUT_OF_BOUNDS = "out_of_bounds"  # a column: true if a row's time field is too far off, null if it has no readable time
 
 _Logs = Mapping[tuple[str, int], tuple[TopicPartition, OffsetRange]]
 
@@ -68,7 +69,7 @@ def write_files(
     target: FileTarget,
     limits: FileLimits,
 ) -> list[DataFile]:
-    """Write one task's rows: the columns of SCHEMA, ``path``, ``day``, and perhaps ``out_of_bounds``.
+    """Write one task's rows: the columns of SCHEMA, ``path``, ``day``, and perhaps OUT_OF_BOUNDS.
 
     On failure every open upload is aborted.
 
@@ -192,7 +193,8 @@ class _Path:
 
     def add(self, rows: pa.RecordBatch) -> None:
         days = rows.column("day").cast(pa.int32()).to_numpy()
-        outside = np.cumsum(_out_of_bounds(rows))
+        far, unreadable = _without_own_time(rows)
+        outside = np.cumsum(far)
         batch = _conform(rows)
         times = batch.column("event_time").view(pa.int64()).to_numpy()
         total = np.cumsum(_payload_sizes(batch))
@@ -209,7 +211,9 @@ class _Path:
                 if start and end == len(times):  # a copy: a waiting slice would keep the whole batch in memory
                     rows_of_file = pa.concat_batches([rows_of_file])
                 counted = int(outside[end - 1]) - (int(outside[start - 1]) if start else 0)
-                file.add(rows_of_file, days[start:end], int(total[end - 1]) - before, counted)
+                size = int(total[end - 1]) - before
+                own = None if unreadable is None else unreadable[start:end]
+                file.add(rows_of_file, days[start:end], size, counted, own)
             if end < full or file.rows >= self._limits.flush_size or file.payload_bytes >= self._limits.max_bytes:
                 self.close()
             start = end
@@ -307,12 +311,18 @@ def _conform(rows: pa.RecordBatch) -> pa.RecordBatch:
     )
 
 
-def _out_of_bounds(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    """Which rows have a time field that lies too far from their timestamp; none if the stream has no such field."""
-    if "out_of_bounds" not in rows.schema.names:
-        return np.zeros(rows.num_rows, dtype=np.bool_)
-    found: npt.NDArray[np.bool_] = rows.column("out_of_bounds").to_numpy(zero_copy_only=False)
-    return found
+def _without_own_time(rows: pa.RecordBatch) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_] | None]:
+    """Which rows have a time field that lies too far from their timestamp, and which have none that can be read.
+
+    Without that column there is none, and None.
+    """
+    if OUT_OF_BOUNDS not in rows.schema.names:
+        return np.zeros(rows.num_rows, dtype=np.bool_), None
+    column = rows.column(OUT_OF_BOUNDS)
+    far, unreadable = (
+        item.to_numpy(zero_copy_only=False) for item in (pc.fill_null(column, False), pc.is_null(column))
+    )
+    return far, unreadable
 
 
 def _payload_sizes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 from tidemark.core.masking import MASK, masked_cause
 from tidemark.definitions.check_catalogue import named_columns
-from tidemark.definitions.sections import Check
+from tidemark.definitions.sections import Check, FieldTime
 from tidemark.definitions.stream import Stream
 
 COLUMN_ARGUMENTS = ("column", "column_A", "column_B", "column_list", "column_set")
@@ -56,6 +56,17 @@ class CheckOutcome:
     @property
     def blocks(self) -> bool:
         return self.expected.severity == "critical" and not self.passes
+
+
+def times_read(day: date, rows: int, unreadable: int, wanted: FieldTime) -> CheckOutcome:
+    """Whether no larger share of a day's records than the stream allows has a time field that can't be read."""
+    about = f"at most {100 * wanted.unreadable_alarm_share:g} % of the records have no time in {wanted.field}"
+    return CheckOutcome(
+        expected=Expected(expectation="tidemark_times_read", kwargs={}, severity="warning", built_in=True, about=about),
+        day=day,
+        success=not rows or unreadable / rows <= wanted.unreadable_alarm_share,
+        observed={"element_count": rows, "unexpected_count": unreadable},
+    )
 
 
 def masked(item: CheckOutcome, stream: Stream) -> CheckOutcome:

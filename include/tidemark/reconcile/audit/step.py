@@ -15,8 +15,9 @@ from pyspark.sql import functions as F
 
 from tidemark.core.errors import ConflictError, QualityError
 from tidemark.definitions.own_checks import HISTORY_CHECKS, HOURLY_ROW_COUNTS, OWN_CHECKS, ROW_COUNT, STREAM_CHECKS
+from tidemark.definitions.sections import FieldTime
 from tidemark.definitions.stream import Stream
-from tidemark.reconcile.audit.checks import NEEDS_VALUES, CheckOutcome, Expected, explain, masked
+from tidemark.reconcile.audit.checks import NEEDS_VALUES, CheckOutcome, Expected, explain, masked, times_read
 from tidemark.reconcile.audit.data_docs import write_data_docs
 from tidemark.reconcile.audit.expectations import evaluate
 from tidemark.reconcile.audit.figures import DayFigures
@@ -29,7 +30,7 @@ from tidemark.reconcile.audit.profile import checks_of
 from tidemark.reconcile.held_days import may_wait, without_version
 from tidemark.reconcile.json_values import safe
 from tidemark.reconcile.lineage import step_with_lineage
-from tidemark.reconcile.results import AUDIT, REBUILD, AuditResult, DayCounts, HeldDay, RebuildResult
+from tidemark.reconcile.results import AUDIT, REBUILD, AuditResult, DayCounts, HeldDay, RebuildResult, final_plan
 from tidemark.run import Run
 from tidemark.spark.session import shuffles_for
 from tidemark.tables.column_statistics import DayStatistics, added_days
@@ -102,6 +103,12 @@ def _outcomes(run: Run, branch: DataFrame, rebuilt: RebuildResult) -> tuple[list
         *(_rows_left(item) for item in rebuilt.days),
         *(masked(item, stream) for item in evaluate(rows, built_in(rebuilt.days, rebuilt.deduplicated_by.key))),
     ]
+    if isinstance(stream.event_time, FieldTime):
+        plan = final_plan(run)
+        for item in rebuilt.days:
+            unreadable = plan.unreadable_times(item.day)
+            if unreadable is not None:
+                outcomes.append(times_read(item.day, item.read, unreadable, stream.event_time))
     for counts, measured in zip(rebuilt.days, figures, strict=True):
         outcomes += _of_day(rows, own, counts, counted.get(counts.day), stream)
         outcomes += _against_history(compared, counts, measured, past, stream.zone)
