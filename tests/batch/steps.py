@@ -1,12 +1,19 @@
 """Steps of a reconcile run in short, for the tests that are about another one."""
 
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
 from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
 from tidemark.core.outcome import RunStep
 from tidemark.core.plan import MainSnapshots, Plan
+from tidemark.reconcile.audit.step import audit_run
+from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
+from tidemark.reconcile.publish import publish_run
+from tidemark.reconcile.rebuild.step import rebuild_run
+from tidemark.reconcile.refill import refill_run
+from tidemark.reconcile.report.report import report_run
 from tidemark.reconcile.results import (
     AUDIT,
     FINALIZE_PLAN,
@@ -21,6 +28,7 @@ from tidemark.reconcile.results import (
     RefillResult,
     RetentionNote,
 )
+from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
 
 T = TypeVar("T")
@@ -55,6 +63,17 @@ def finalize(
             holes=None,
             retention=RetentionNote(summary="nothing waits", alarm=False, lines=()),
         )
+
+
+def reconcile(run: Run, spark: SparkSession, days: Sequence[date]) -> None:
+    """Every step of the run."""
+    plan_run(run, days, False)
+    refill_run(run, spark)
+    finalize_plan_run(run)
+    for step in (rebuild_run, audit_run, publish_run):
+        step(run, spark)
+    seal_run(run)
+    report_run(run)
 
 
 def ended(run: Run, step: RunStep[T]) -> tuple[str, T]:

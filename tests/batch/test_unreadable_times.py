@@ -1,24 +1,15 @@
 """A time field in another form than the definition has: the days, checks, reports and tables of such records."""
 
 import json
-from datetime import date
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from tests.batch.logs import MONDAY, TUESDAY, at
+from tests.batch.steps import reconcile
 from tests.conftest import MakeStream, Produce
 from tidemark.archive.stream.driver import archive
-from tidemark.definitions.stream import Stream
-from tidemark.reconcile.audit.step import audit_run
-from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
-from tidemark.reconcile.publish import publish_run
-from tidemark.reconcile.rebuild.step import rebuild_run
-from tidemark.reconcile.refill import refill_run
-from tidemark.reconcile.report.report import report_run
 from tidemark.reconcile.results import AUDIT
-from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
 from tidemark.settings import Settings
 
@@ -29,19 +20,6 @@ REASON = "event_time: $.at has no time such as 1769862600"
 
 def value(number: int, moment: object) -> bytes:
     return json.dumps({"n": number, "at": moment}).encode()
-
-
-def reconcile(spark: SparkSession, stream: Stream, settings: Settings, *days: date) -> tuple[Run, dict[str, Any]]:
-    """Every step of a run of the days, and its report."""
-    run = Run.open(stream.name, "run-1", settings)
-    plan_run(run, days, False)
-    refill_run(run, spark)
-    finalize_plan_run(run)
-    for step in (rebuild_run, audit_run, publish_run):
-        step(run, spark)
-    seal_run(run)
-    report_run(run)
-    return run, json.loads(run.store.get(run.layout.run_key(run.name, "report.json")) or b"")["result"]
 
 
 @pytest.mark.parametrize("on_unreadable", ["timestamp", "reject"])
@@ -58,7 +36,9 @@ def test_a_day_with_too_many_times_that_can_not_be_read_says_so_and_rejects_them
     times = [*[monday] * 4, *[monday * 1000] * 3, None, *[at(TUESDAY, 8) // 1000] * 6]
     produce(stream.topic, [(b"k", value(n, moment), at(TUESDAY, 9), 0, []) for n, moment in enumerate(times)])
     archive(spark, stream, settings, available_now=True)
-    run, report = reconcile(spark, stream, settings, MONDAY, TUESDAY)
+    run = Run.open(stream.name, "run-1", settings)
+    reconcile(run, spark, [MONDAY, TUESDAY])
+    report = json.loads(run.store.get(run.layout.run_key(run.name, "report.json")) or b"")["result"]
 
     own = {item.day: item for item in run.require(AUDIT).checks if item.expected.expectation == "tidemark_times_read"}
     counts = {day: (item.success, item.observed) for day, item in own.items()}

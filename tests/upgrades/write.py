@@ -24,6 +24,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from tests.batch.logs import MONDAY, TUESDAY, at
+from tests.batch.steps import reconcile
 from tests.upgrades.kept import write_kept
 from tidemark.archive.ledger.ledger import rebuild
 from tidemark.archive.stream.driver import archive
@@ -31,13 +32,6 @@ from tidemark.core.layout import Layout
 from tidemark.definitions.stream import Stream, load_stream
 from tidemark.kafka.topics import describe_topic, ensure_topic
 from tidemark.maintenance.compaction import Compaction
-from tidemark.reconcile.audit.step import audit_run
-from tidemark.reconcile.plan.step import finalize_plan_run, plan_run
-from tidemark.reconcile.publish import publish_run
-from tidemark.reconcile.rebuild.step import rebuild_run
-from tidemark.reconcile.refill import refill_run
-from tidemark.reconcile.report.report import report_run
-from tidemark.reconcile.seal import seal_run
 from tidemark.run import Run
 from tidemark.s3 import ObjectStore, ensure_bucket
 from tidemark.settings import Settings
@@ -122,18 +116,6 @@ class Topic:
         return {"rows": good, "quarantined": [list(log) for log, (_, _, name) in found if name in {BAD, REFUSED}]}
 
 
-def reconcile(stream: Stream, settings: Settings, spark: SparkSession, name: str, days: Sequence[date]) -> None:
-    """Every step of a run."""
-    run = Run.open(stream.name, name, settings)
-    plan_run(run, days, False)
-    refill_run(run, spark)
-    finalize_plan_run(run)
-    for step in (rebuild_run, audit_run, publish_run):
-        step(run, spark)
-    seal_run(run)
-    report_run(run)
-
-
 def fill(stream: Stream, settings: Settings, spark: SparkSession) -> dict[str, Any]:
     """Produce, archive and reconcile; the facts that the rows must agree with."""
     topic, store = Topic(bootstrap=settings.kafka_bootstrap), ObjectStore(settings)
@@ -156,12 +138,12 @@ def fill(stream: Stream, settings: Settings, spark: SparkSession) -> dict[str, A
     topic.produce(1, TUESDAY, ["good"])
     catch_up()
     first = {day: topic.rows(day) for day in (MONDAY, TUESDAY)}
-    reconcile(stream, settings, spark, "first", [MONDAY, TUESDAY])
+    reconcile(Run.open(stream.name, "first", settings), spark, [MONDAY, TUESDAY])
     rebuild(store, layout, stream)
 
     topic.produce(1, MONDAY, ["good", BAD])  # late
     catch_up()
-    reconcile(stream, settings, spark, "late", [MONDAY])
+    reconcile(Run.open(stream.name, "late", settings), spark, [MONDAY])
     compacted = Compaction(store=store, layout=layout, stream=stream, now=datetime.now(UTC) + timedelta(days=30)).run()
     assert compacted.ranges == 2, "the last two of partition 1"
     return {
