@@ -8,8 +8,9 @@ from tidemark.core.errors import StackError
 from tidemark.installation import GET_ALL_JARS
 from tidemark.spark.java_command import java_command
 
-# For Spark applications that run for about a minute: optimised code would not pay off.
-BRIEF_JVM = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+# For Spark applications that run for about a minute: optimised code would not pay off. Without its compiler, Java would
+# reserve only 48 MB for code, of which Spark needs more: it would remove and compile methods all the time.
+BRIEF_JVM = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"}
 
 
 def java_argv(
