@@ -12,9 +12,11 @@ import tidemark_verify
 from tests.batch.logs import MONDAY, TUESDAY, Log
 from tests.waiting import wait_until
 from tests.web.conftest import PagesServer
+from tidemark.core.layout import Layout
 from tidemark.inspect.saved_status import save_status
 from tidemark.reconcile.audit.checks import CheckOutcome, Expected
 from tidemark.reconcile.results import AUDIT
+from tidemark.s3 import ObjectStore
 
 pytestmark = [pytest.mark.services, pytest.mark.conformance(39)]
 LINKS = re.compile(r'(?:href|src)="([^"#]+)"')
@@ -81,9 +83,17 @@ def test_a_certificate_is_read_in_the_browser_from_the_page_of_its_day_or_run(pa
             assert client.get(other).status_code == 404
 
 
-def test_streams_are_as_saved_and_say_what_to_start_if_that_is_long_ago(pages: PagesServer, shown: Log) -> None:
-    saved_at = datetime.now(UTC) - timedelta(hours=3)
+def saved(shown: Log, ago: timedelta) -> datetime:
+    """Save the stream's status in place of any other, and return its time: a later one would stay."""
+    store, layout = ObjectStore(shown.settings), Layout(prefix=shown.settings.prefix, stream=shown.stream.name)
+    store.delete(layout.status_key)
+    saved_at = datetime.now(UTC) - ago
     save_status(shown.settings, [shown.stream.name], now=saved_at)
+    return saved_at
+
+
+def test_streams_are_as_saved_and_say_what_to_start_if_that_is_long_ago(pages: PagesServer, shown: Log) -> None:
+    saved_at = saved(shown, timedelta(hours=3))
     page = text_of(pages, "/")
     assert f"As of {saved_at:%Y-%m-%d %H:%M} UTC." in page
     assert "That is 3 h ago: unpause the DAG tidemark_watch" in page
@@ -93,8 +103,7 @@ def test_streams_are_as_saved_and_say_what_to_start_if_that_is_long_ago(pages: P
 def test_a_stream_is_as_saved_a_short_time_ago_unless_one_asks_for_its_present_state(
     pages: PagesServer, shown: Log
 ) -> None:
-    saved_at, path = datetime.now(UTC) - timedelta(minutes=15), f"/streams/{shown.stream.name}"
-    save_status(shown.settings, [shown.stream.name], now=saved_at)
+    saved_at, path = saved(shown, timedelta(minutes=15)), f"/streams/{shown.stream.name}"
     assert f"As of {saved_at:%Y-%m-%d %H:%M} UTC." in (page := text_of(pages, path))
     assert f'href="/tidemark{path}?check=true"' in page
     began = datetime.now(UTC).replace(second=0, microsecond=0)
@@ -255,8 +264,7 @@ def test_with_every_service_down_a_page_says_what_is_missing_in_time(down: Pages
 
 def test_with_kafka_down_the_calendar_and_the_days_are_there_all_the_same(no_kafka: PagesServer, shown: Log) -> None:
     """The status needs Kafka: the last one is shown, with the error."""
-    stream, saved_at = f"/streams/{shown.stream.name}", datetime.now(UTC) - timedelta(hours=3)
-    save_status(shown.settings, [shown.stream.name], now=saved_at)
+    stream, saved_at = f"/streams/{shown.stream.name}", saved(shown, timedelta(hours=3))
     days = tuple(f'/days/{day}" title="{day}: ' for day in (MONDAY, TUESDAY))
     day = (f"<h1>{MONDAY} is complete.</h1>", "readers see it", 'id="proof">Proof of version 1</h2>')
     for path, texts in ((f"{stream}?year=2013", days), (f"{stream}/days/{MONDAY}", day)):
