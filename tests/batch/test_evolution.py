@@ -110,7 +110,7 @@ def test_every_lossy_change_is_refused_with_both_types_and_what_to_do() -> None:
         f"column i: table int, definition date (cast it to int, {other})",
         f"column j: table none, definition int (the definition renames h and also has a column h: {both})",
         "column k: table none, definition void (cast it to its intended type)",
-        "column l: table none, definition array<void> (cast it to its intended type)",
+        "column l.element: table none, definition void (cast it to its intended type)",
         f"column d: table string, definition none ({dropped}, or list it under 'renamed' of its new name)",
     ]
     with pytest.raises(ConfigError, match=r"(?s)can't become the definition's.*column a.*column d.*\[here\]"):

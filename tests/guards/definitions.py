@@ -122,6 +122,26 @@ GUARDS = (
         tests=("tests/spark/test_json_forms.py::test_the_page_lists_what_is_accepted_and_refused",),
     ),
     Guard(
+        name="json-has-the-type",
+        promise="A field of a type that JSON has no form for is refused when the definition is checked.",
+        path="include/tidemark/spark/value_schema.py",
+        old="    if refused := [*_refused(schema)]:",
+        new="    if refused := []:",
+        tests=(
+            "tests/spark/test_column_types.py::test_a_field_that_json_has_no_form_for_is_refused_with_what_to_declare",
+        ),
+    ),
+    Guard(
+        name="table-has-the-type",
+        promise="A column that Iceberg can't store is refused when the definition is checked.",
+        path="include/tidemark/tables/schema_evolution.py",
+        old="        if (hint := _unstorable(part)) is not None\n",
+        new="        if (hint := None) is not None\n",
+        tests=(
+            "tests/spark/test_column_types.py::test_a_column_that_no_table_can_store_is_refused_with_what_to_write",
+        ),
+    ),
+    Guard(
         name="one-parser",
         promise="The event time of a value is read by the parser of its columns.",
         path="include/tidemark/spark/records.py",

@@ -184,7 +184,7 @@ def test_the_schema_found_without_decoding_is_that_of_the_decoded_rows(spark: Sp
                     },
                 }
             },
-            "found x.a, x.A",
+            "found x.element.a, x.element.A",
         ),
         ({}, "found none"),
     ],

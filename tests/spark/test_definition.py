@@ -251,7 +251,7 @@ def transform(records):
     message = "table orders can't be made: found column {} (cast it to its intended type) [{}]"
     assert [str(item) for item in found.problems] == [
         message.format(column, tmp_path / "orders.py")
-        for column in ("x: table none, definition void", "y: table none, definition struct<z:array<void>>")
+        for column in ("x: table none, definition void", "y.z.element: table none, definition void")
     ]
     assert found.changes == ()
 

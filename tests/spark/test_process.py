@@ -240,7 +240,7 @@ def test_a_transformation_that_names_an_unknown_field_says_which(spark: SparkSes
 
 def test_a_value_schema_that_is_not_ddl_is_quoted(spark: SparkSession) -> None:
     broken = stream("n INTT")
-    with pytest.raises(ConfigError, match=r"value_schema is not Spark DDL.*n INTT"):
+    with pytest.raises(ConfigError, match=r"value_schema: not Spark DDL.*n INTT"):
         process(records(kafka_rows(spark, []), broken), broken, flat)
 
 

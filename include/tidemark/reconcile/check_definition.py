@@ -28,7 +28,7 @@ from tidemark.reconcile.audit.checks import NEEDS_VALUES, Expected
 from tidemark.reconcile.audit.expectations import evaluate
 from tidemark.reconcile.audit.measure import measurable
 from tidemark.reconcile.audit.profile import checks_of
-from tidemark.spark.decode import REASON, decoded_schema, twofold
+from tidemark.spark.decode import REASON, decoded_schema
 from tidemark.spark.fields import part
 from tidemark.spark.paths import VALUE_CHARACTERS_MAX, folder_name, time_folder
 from tidemark.spark.personal import unknown_names
@@ -87,7 +87,7 @@ def check_definition(spark: SparkSession, stream: Stream, folder: Path, *, table
             published = good.select(*identity(F.current_date(), ""), *(f"`{name}`" for name in columns)).schema
     except ConfigError as error:
         problems.append(ConfigError(error.problem, expected=error.expected, found=error.found, where=module))
-    except Exception as error:  # noqa: BLE001 - whatever a user's function raises
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a user's module raises
         found = f"{type(error).__name__}: {_first_line(error)}"
         problems.append(ConfigError("transform fails", expected="a DataFrame", found=found, where=module))
     key = stream.speed.key
@@ -112,13 +112,13 @@ def check_definition(spark: SparkSession, stream: Stream, folder: Path, *, table
         changes = wanted.changes if table else ()
         text = f"table {stream.table} can't {'take a change' if table else 'be made'}"
         problems += [ConfigError(text, found=item, where=module) for item in wanted.refused]
-    of_profile = tuple(item for item in checks_of(stream, published) if item not in stream.batch.checks)
+    of_profile = () if schema is None else checks_of(stream, published)
     return Checked(
         columns=tuple(columns),
         table_columns=tuple(published.names),
         problems=tuple(problems),
         changes=changes,
-        profile=of_profile,
+        profile=tuple(item for item in of_profile if item not in stream.batch.checks),
     )
 
 
@@ -130,36 +130,14 @@ def _renamed(stream: Stream, names: set[str], where: str) -> list[ConfigError]:
 
 def _event(stream: Stream, folder: Path, where: str) -> tuple[StructType | None, list[ConfigError]]:
     """The type of the stream's events, None where its schema is wrong."""
-    if stream.value_format == "json":
-        try:
-            fields = _fields(stream.value_schema or "")
-        except (PySparkException, TypeError) as error:
-            return None, [_not_ddl(stream, where, error)]
-        twice = twofold(fields, stream, where)
-        return (None, [twice]) if twice else (fields, [])
     try:
         event = decoded_schema(stream)["event"].dataType
     except ConfigError as error:
-        file = str(folder / str(error.where))
-        return None, [ConfigError(error.problem, expected=error.expected, found=error.found, where=file)]
+        file = str(folder / str(error.where)) if stream.value_format == "avro" else where
+        wrong = ConfigError(error.problem, expected=error.expected, found=error.found, where=file, hint=error.hint)
+        return None, [wrong]
     assert isinstance(event, StructType)
     return event, []
-
-
-def _fields(ddl: str) -> StructType:
-    kind = StructType.fromDDL(ddl)
-    if not isinstance(kind, StructType):  # Spark also takes the name of one type
-        raise TypeError("a type without a field's name")
-    return kind
-
-
-def _not_ddl(stream: Stream, where: str, error: Exception) -> ConfigError:
-    return ConfigError(
-        "value_schema: not Spark DDL",
-        expected="such as 'carrier STRING, delay INT'",
-        found=f"{stream.value_schema!r}, of which Spark says: {_first_line(error)}",
-        where=where,
-    )
 
 
 def _event_time(stream: Stream, schema: StructType, where: str) -> list[ConfigError]:
@@ -309,8 +287,9 @@ def _tried(rows: DataFrame, checks: Sequence[Check], where: str) -> list[ConfigE
 
 def _not_among(problem: str, found: str, allowed: list[str], where: str) -> ConfigError:
     hint = did_you_mean(found, allowed)
-    return ConfigError(problem, expected=f"one of: {', '.join(allowed)}", found=found, where=where, hint=hint)
+    expected = f"one of: {', '.join(allowed)}" if allowed else "a name that there is, but there is none"
+    return ConfigError(problem, expected=expected, found=found, where=where, hint=hint)
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")

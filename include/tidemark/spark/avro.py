@@ -13,11 +13,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import DataType, StructType
 
 from tidemark.core.errors import ConfigError
 from tidemark.definitions.stream import Stream
-from tidemark.spark.fields import field
+from tidemark.spark.fields import field, same_names
 from tidemark.spark.java import jvm
 
 _MARK_BYTES = 8
@@ -31,10 +31,10 @@ def avro_type(stream: Stream) -> StructType:
     """
     newest, kind = _parsed(stream.avro_schema, stream.avro_schema_file)
     record = StructType.fromJson(json.loads(kind))
-    twice = _twice(record, "")
-    if twice or not record.names:
+    same = same_names(record)
+    if same or not record.names:
         expected = "fields whose names differ in more than case"
-        raise _refused(stream.avro_schema_file, expected=expected, found=", ".join(twice) or "none")
+        raise _refused(stream.avro_schema_file, expected=expected, found=", ".join(same) or "none")
     for text, file in zip(stream.avro_earlier_schemas, stream.avro_earlier_schema_files, strict=True):
         earlier, _ = _parsed(text, file)
         avro = jvm(SparkSession.active()).org.apache.avro
@@ -100,20 +100,6 @@ def avro_field(stream: Stream, value: Column, path: str) -> tuple[Column, DataTy
 
 def _mark(value: Column) -> Column:
     return F.unhex(F.lpad(F.hex(F.xxhash64(value)), 2 * _MARK_BYTES, "0"))
-
-
-def _twice(kind: DataType, at: str) -> list[str]:
-    """Names of one record that differ only in case: Spark treats them as the same."""
-    match kind:
-        case StructType():
-            folded = [name.lower() for name in kind.names]
-            own = [at + name for name in kind.names if folded.count(name.lower()) > 1]
-            return own + [name for field in kind for name in _twice(field.dataType, f"{at}{field.name}.")]
-        case ArrayType():
-            return _twice(kind.elementType, at)
-        case MapType():
-            return _twice(kind.valueType, at)
-    return []
 
 
 def _refused(file: str | None, *, expected: str, found: str) -> ConfigError:

@@ -1,11 +1,9 @@
 """Decode values of every format to the stream's event: strictly, in the JVM, with a reason for each refused value."""
 
-from pyspark.errors import ParseException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
 
-from tidemark.core.errors import ConfigError
 from tidemark.core.renames import Renamed
 from tidemark.definitions.stream import Stream
 from tidemark.spark.avro import avro_exact, avro_parsed, avro_type
@@ -22,6 +20,7 @@ from tidemark.spark.json_forms import (
     strings_as_variants,
 )
 from tidemark.spark.records import ARCHIVE_SCHEMA, LOCAL_TIME_FORMAT, unreadable_time
+from tidemark.spark.value_schema import MARK, value_schema
 
 REASON = "_reason"
 
@@ -42,7 +41,6 @@ _SENT = "_sent"
 _DEEP = "_deep"
 _UNREADABLE = "_unreadable"
 _CORRUPT = "_corrupt"
-_MARK = "_tidemark"
 _JSON = {
     **STRICT_JSON,
     "mode": "PERMISSIVE",
@@ -51,7 +49,7 @@ _JSON = {
     "timestampNTZFormat": LOCAL_TIME_FORMAT,
 }
 # Without a field for broken texts: a stream's own field may have its name.
-_JSON_ALONE = {**_JSON, "columnNameOfCorruptRecord": f"{_MARK}{_CORRUPT}"}
+_JSON_ALONE = {**_JSON, "columnNameOfCorruptRecord": f"{MARK}{_CORRUPT}"}
 # A character beyond 16 bits is escaped in two halves. UTF-8 can't hold one half alone: Spark reads a question mark.
 _ESCAPE = r"\u"
 _WHOLE = r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -86,37 +84,6 @@ def decoded_schema(stream: Stream) -> StructType:
     return StructType().add("source", source).add(ARCHIVE_SCHEMA["event_time"]).add("event", event)
 
 
-def value_schema(stream: Stream) -> StructType:
-    """The stream's ``value_schema``; a ConfigError if Spark can't parse it, or for a ``twofold`` name."""
-    wrong = ConfigError(
-        "value_schema is not Spark DDL",
-        expected="such as 'carrier STRING, delay INT'",
-        found=stream.value_schema,
-        where=f"value_schema of stream {stream.name}",
-    )
-    try:
-        schema = StructType.fromDDL(stream.value_schema or "")
-    except ParseException as error:
-        raise wrong from error
-    if not isinstance(schema, StructType):
-        raise wrong
-    twice = twofold(schema, stream, f"stream {stream.name}")
-    if twice is not None:
-        raise twice
-    return schema
-
-
-def twofold(schema: StructType, stream: Stream, where: str) -> ConfigError | None:
-    """The error if a field has another field's earlier name: a value's field would be ambiguous."""
-    names = {name.casefold() for name in schema.names}
-    for new in schema.names:
-        for old in stream.renamed.get(new, ()):
-            if old.casefold() in names:
-                text = f"renamed.{new}: the earlier name is also a field's name"
-                return ConfigError(text, expected="a name that value_schema no longer has", found=old, where=where)
-    return None
-
-
 def _decoded(parsed: DataFrame, reason: Column, event: Column) -> DataFrame:
     if _UNREADABLE in parsed.columns:
         reason = F.coalesce(reason, F.col(_UNREADABLE))
@@ -140,18 +107,18 @@ def _json(records: DataFrame, event_schema: StructType, renamed: Renamed) -> Dat
     for new, olds in earlier.items():
         for old in olds:
             schema.add(old, event_schema[new].dataType)
-    item = as_read(schema).add(_MARK, StringType())
+    item = as_read(schema).add(MARK, StringType())
     wrapper = StructType().add("event", ArrayType(item)).add(_CORRUPT, StringType())
     text, mark = F.col("value").cast("string"), F.xxhash64("value").cast("string")
-    marked = F.concat(F.lit(f'{{"{_MARK}":"'), mark, F.lit('"}'))
+    marked = F.concat(F.lit(f'{{"{MARK}":"'), mark, F.lit('"}'))
     wrapped = F.concat(F.lit('{"event":['), marked, F.lit(","), text, F.lit(","), marked, F.lit("]}"))
     parsed = records.select("*", F.from_json(_once(wrapped), wrapper, _JSON).alias(_PARSED), deep(text).alias(_DEEP))
     read, found = F.get(f"{_PARSED}.event", F.lit(1)), F.col(_FOUND)
-    parsed = parsed.withColumn(_FOUND, _once(converted(read.dropFields(_MARK), schema, F.col(_DEEP))))
+    parsed = parsed.withColumn(_FOUND, _once(converted(read.dropFields(MARK), schema, F.col(_DEEP))))
     event = found.dropFields(*(f"`{old}`" for olds in earlier.values() for old in olds)) if earlier else found
     for new, olds in earlier.items():
         event = event.withField(f"`{new}`", F.coalesce(*(found[name] for name in (new, *olds))))
-    first, last = (F.get(f"{_PARSED}.event", F.lit(at))[_MARK] for at in (0, 2))
+    first, last = (F.get(f"{_PARSED}.event", F.lit(at))[MARK] for at in (0, 2))
     alone = (F.size(f"{_PARSED}.event") == 3) & first.eqNullSafe(mark) & last.eqNullSafe(mark)
     # Only a value with a text that may have been a number is parsed again.
     sent = F.when(number_like(found, schema), F.from_json(text, strings_as_variants(schema), _JSON_ALONE))

@@ -1,6 +1,6 @@
 """Fields inside a decoded value: by JSON path, and all values of a type at any depth."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import reduce
 
 from pyspark.sql import Column
@@ -75,6 +75,36 @@ def any_value(column: Column, kind: DataType, types: tuple[type[DataType], ...],
             keys, values = F.map_keys(column), F.map_values(column)
             return any_value(keys, lists[0], types, test) | any_value(values, lists[1], types, test)
     raise AssertionError(kind)
+
+
+def parts(kind: DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], DataType]]:
+    """Every type inside of ``kind``, itself the last, with its path.
+
+    A path has the names of fields, and ``element``, ``key`` and ``value``, as Iceberg names them.
+    """
+    inside: list[tuple[str, DataType]] = []
+    match kind:
+        case StructType():
+            inside = [(item.name, item.dataType) for item in kind]
+        case ArrayType():
+            inside = [("element", kind.elementType)]
+        case MapType():
+            inside = [("key", kind.keyType), ("value", kind.valueType)]
+    for name, part in inside:
+        yield from parts(part, (*path, name))
+    yield path, kind
+
+
+def same_names(kind: DataType) -> list[str]:
+    """The paths of fields of one struct whose names differ only in case: Spark treats them as the same."""
+    return [
+        ".".join((*path, name))
+        for path, struct in parts(kind)
+        if isinstance(struct, StructType)
+        for lower_case in [[name.lower() for name in struct.names]]
+        for name in struct.names
+        if lower_case.count(name.lower()) > 1
+    ]
 
 
 def has_type(kind: DataType, types: tuple[type[DataType], ...]) -> bool:

@@ -6,6 +6,7 @@ version changes, and names what to check.
 
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import DateTimeException
 from pyspark.sql import DataFrame, SparkSession
@@ -13,6 +14,12 @@ from pyspark.sql import DataFrame, SparkSession
 from tidemark.connections.spark import is_local
 
 PROVEN_WITH = "4.0.4"  # the version of PySpark
+
+
+def message_of(error: BaseException) -> str:
+    """The message of an error, on one line; Java's own, where it comes from there."""
+    message = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else error
+    return " ".join(str(message).split())
 
 
 def jvm(spark: SparkSession) -> Any:

@@ -137,6 +137,10 @@ def _check_contract(rows: DataFrame, decoded: DataFrame, stream: Stream) -> None
     for problem, expected in (
         (_changed(rows, decoded), "columns source and event_time as they were"),
         ([name for name in rows.columns if name.startswith("_")], "no column starting with '_'"),
+        (
+            [repr(name) for name in rows.columns if not name or "`" in name],
+            "names of at least one character, without `",
+        ),
         (_twice(rows.columns), "names that differ in more than case"),
         (_not_text(rows), "column reject of type string"),
         ([] if set(rows.columns) - {*PLATFORM_COLUMNS, "reject"} else ["none"], "a column of the stream's own"),

@@ -12,8 +12,13 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import (
+    AnsiIntervalType,
     ArrayType,
+    BinaryType,
+    BooleanType,
+    CalendarIntervalType,
     DataType,
+    DateType,
     DecimalType,
     DoubleType,
     FloatType,
@@ -21,13 +26,31 @@ from pyspark.sql.types import (
     LongType,
     MapType,
     NullType,
+    NumericType,
+    StringType,
     StructType,
+    TimestampNTZType,
+    TimestampType,
+    VariantType,
 )
 
 from tidemark.core.errors import ConfigError
 from tidemark.core.renames import Renamed
+from tidemark.spark.fields import parts
 
 _NULLABLE = ("nullable", "containsNull", "valueContainsNull")
+_STORED = (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DateType,
+    MapType,
+    NumericType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 _TYPES = ("type", "elementType", "keyType", "valueType")
 
 
@@ -75,7 +98,7 @@ class Refused:
     hint: str
 
     def __str__(self) -> str:
-        table, definition = (kind.simpleString() if kind else "none" for kind in (self.table, self.definition))
+        table, definition = ("none" if kind is None else kind.simpleString() for kind in (self.table, self.definition))
         return f"column {'.'.join(self.path)}: table {table}, definition {definition} ({self.hint})"
 
 
@@ -127,7 +150,8 @@ def evolution(table: StructType, definition: StructType, renamed: Renamed) -> Ev
             hint += f" the other {taken[0]}"
             found.append(Refused(path=(field.name,), table=None, definition=field.dataType, hint=hint))
         else:
-            found.append(_added((field.name,), field.dataType))
+            found += _added((field.name,), field.dataType)
+    found += _named_twice(definition)
     kept = {was: name for name, was in earlier.items()}
     order = [kept.get(name, name) for name in table.names]
     for was, name in zip(table.names, order, strict=True):
@@ -165,7 +189,7 @@ def _compared(path: tuple[str, ...], table: DataType, definition: DataType) -> I
                 if field.name in table.names:
                     yield from _compared(inside, table[field.name].dataType, field.dataType)
                 else:
-                    yield _added(inside, field.dataType)
+                    yield from _added(inside, field.dataType)
             for field in table.fields:
                 if field.name not in definition.names:
                     yield _removed((*path, field.name), field.dataType, definition.names)
@@ -181,22 +205,46 @@ def _compared(path: tuple[str, ...], table: DataType, definition: DataType) -> I
                 yield Refused(path=path, table=table, definition=definition, hint=hint)
 
 
-def _added(path: tuple[str, ...], kind: DataType) -> Added | Refused:
-    if _untyped(kind):
-        return Refused(path=path, table=None, definition=kind, hint="cast it to its intended type")
-    return Added(path=path, kind=kind)
+def _added(path: tuple[str, ...], kind: DataType) -> Iterator[Added | Refused]:
+    found: list[Added | Refused] = [
+        Refused(path=inside, table=None, definition=part, hint=hint)
+        for inside, part in parts(kind, path)
+        if (hint := _unstorable(part)) is not None
+    ]
+    yield from found or [Added(path=path, kind=kind)]
 
 
-def _untyped(kind: DataType) -> bool:
-    """Whether a part of it has no type, as in ``F.lit(None)`` and ``F.array()``."""
+def _unstorable(kind: DataType) -> str | None:
+    """What to do about a type that Iceberg's tables of format version 2, or Parquet, can't hold."""
     match kind:
-        case StructType():
-            return any(_untyped(field.dataType) for field in kind.fields)
-        case ArrayType():
-            return _untyped(kind.elementType)
-        case MapType():
-            return _untyped(kind.keyType) or _untyped(kind.valueType)
-    return isinstance(kind, NullType)
+        case NullType():
+            return "cast it to its intended type"
+        case StructType() if not kind.names:
+            return "leave it out, or give it a field"
+        case VariantType():
+            return "store its JSON: F.to_json makes it a STRING"
+        case AnsiIntervalType() | CalendarIntervalType():
+            return "store its length as BIGINT, such as seconds, or cast it to STRING"
+        case StringType() if kind != StringType():
+            return "give it Spark's default collation: F.collate(column, 'UTF8_BINARY')"
+    return None if isinstance(kind, _STORED) else "cast it to a type that Iceberg has"
+
+
+def _named_twice(definition: StructType) -> Iterator[Refused]:
+    """Columns that Iceberg or Spark can't tell apart.
+
+    Iceberg joins the names of a field and of those around it by dots. Spark ignores the case of names in one struct.
+    """
+    named: dict[object, list[tuple[tuple[str, ...], DataType]]] = {}
+    for path, kind in parts(definition):
+        for key in (".".join(path), (path[:-1], path[-1].lower())) if path else ():
+            named.setdefault(key, []).append((path, kind))
+    found: dict[tuple[str, ...], Refused] = {}
+    for same in named.values():
+        for path, kind in same[1:]:
+            hint = f"Iceberg has the name {'.'.join(same[0][0])} for another column, too: rename one of them"
+            found.setdefault(path, Refused(path=path, table=None, definition=kind, hint=hint))
+    yield from found.values()
 
 
 def _removed(path: tuple[str, ...], kind: DataType, names: Sequence[str]) -> Refused:
