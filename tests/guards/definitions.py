@@ -142,6 +142,32 @@ GUARDS = (
         ),
     ),
     Guard(
+        name="avro-schemas-apart",
+        promise="An earlier Avro schema whose records would be read as something else is refused.",
+        path="include/tidemark/spark/avro.py",
+        old="in misreadings(str(stream.avro_schema_file), AvroType.of(newest), types) if types else ():",
+        new="in ():",
+        tests=(
+            (
+                "tests/spark/test_avro_pairs.py"
+                "::test_an_earlier_schema_whose_records_would_be_read_as_something_else_is_refused"
+            ),
+        ),
+    ),
+    Guard(
+        name="avro-one-meaning",
+        promise="A value that two Avro schemas read differently is rejected.",
+        path="include/tidemark/spark/avro.py",
+        old='F.when(same, first["event"])',
+        new='first["event"]',
+        tests=(
+            (
+                "tests/spark/test_avro_pairs.py"
+                "::test_a_value_that_two_schemas_read_differently_is_rejected_and_never_guessed"
+            ),
+        ),
+    ),
+    Guard(
         name="one-parser",
         promise="The event time of a value is read by the parser of its columns.",
         path="include/tidemark/spark/records.py",

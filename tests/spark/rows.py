@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -17,6 +18,8 @@ from pyspark.sql.types import (
 )
 
 from tidemark.definitions.stream import Stream
+from tidemark.spark.process import classify
+from tidemark.spark.records import records
 
 NOON = datetime(2024, 5, 17, 12, 0, tzinfo=UTC)
 
@@ -78,3 +81,19 @@ def kafka_rows(spark: SparkSession, values: Sequence[bytes | None], timestamp: d
 def microseconds(moment: datetime) -> int:
     """µs since the epoch, exactly; float seconds would round."""
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def flat(rows: DataFrame) -> DataFrame:
+    return rows.select("source", "event_time", "event.*")
+
+
+def outcomes(spark: SparkSession, wanted: Stream, values: list[bytes | None]) -> list[str | dict[str, Any]]:
+    """The reason of each rejected value, or its fields as ``to_json`` shows them."""
+    rows = classify(records(kafka_rows(spark, values), wanted), wanted, flat)
+    own = [name for name in rows.columns if name not in {"source", "event_time", "_reason"}]
+    fields = F.to_json(
+        F.struct(*own), {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+    )
+    found = rows.select("source.offset", "_reason", fields.alias("fields")).orderBy("offset").collect()
+    assert [row.offset for row in found] == list(range(len(values)))
+    return [row["_reason"] or json.loads(row.fields) for row in found]

@@ -1,14 +1,13 @@
 """Avro values, encoded by the specification's rules and decoded by Spark, against written-down results."""
 
-import json
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tests.spark.avro import block, double, text, union, varint
-from tests.spark.rows import NOON, avro_stream, kafka_rows, microseconds, stream
+from tests.spark.rows import NOON, avro_stream, flat, kafka_rows, microseconds, outcomes, stream
 from tidemark.core.errors import ConfigError
 from tidemark.definitions.stream import Stream
 from tidemark.spark.avro import avro_type
@@ -67,24 +66,8 @@ OUT: dict[str, Any] = {
 }
 
 
-def flat(rows: DataFrame) -> DataFrame:
-    return rows.select("source", "event_time", "event.*")
-
-
 def value(**changes: bytes) -> bytes:
     return b"".join({**GOOD, **changes}.values())
-
-
-def outcomes(spark: SparkSession, wanted: Stream, values: list[bytes | None]) -> list[str | dict[str, Any]]:
-    """The reason of each rejected value, or its fields as ``to_json`` shows them."""
-    rows = classify(records(kafka_rows(spark, values), wanted), wanted, flat)
-    own = [name for name in rows.columns if name not in {"source", "event_time", "_reason"}]
-    fields = F.to_json(
-        F.struct(*own), {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
-    )
-    found = rows.select("source.offset", "_reason", fields.alias("fields")).orderBy("offset").collect()
-    assert [row.offset for row in found] == list(range(len(values)))
-    return [row["_reason"] or json.loads(row.fields) for row in found]
 
 
 def test_every_kind_of_field_comes_out_as_its_spark_type(spark: SparkSession) -> None:
@@ -231,26 +214,22 @@ def test_records_of_earlier_schemas_are_read_as_the_newest(spark: SparkSession) 
     assert outcomes(spark, wanted, list(values)) == list(values.values())
 
 
-def test_a_value_that_is_a_record_of_two_schemas_is_read_by_the_newer(spark: SparkSession) -> None:
-    wanted = avro_stream({"n": ("long", {"default": -1})}, {"m": "long"})
-    assert outcomes(spark, wanted, [varint(3)]) == [{"n": 3}]
-
-
 @pytest.mark.parametrize(
     ("earlier", "found"),
     [
         ({"id": "string"}, "TYPE_MISMATCH at /fields/0/type"),
         ({"number": "long"}, "READER_FIELD_MISSING_DEFAULT_VALUE at /fields/0: id"),
         ({"id": "longg"}, "Undefined schema: longg"),
+        ({"old": "long", "id": "long"}, "matches multiple fields"),
     ],
-    ids=["type", "no default", "no schema"],
+    ids=["type", "no default", "no schema", "two names"],
 )
 @pytest.mark.conformance(49)
 def test_an_incompatible_earlier_schema_is_refused_with_every_difference(
     spark: SparkSession, earlier: dict[str, Any], found: str
 ) -> None:
     with pytest.raises(ConfigError, match="not a schema for a stream's values") as caught:
-        avro_type(avro_stream({"id": "long"}, {"id": "int"}, earlier))
+        avro_type(avro_stream({"id": ("long", {"aliases": ["old"]})}, {"id": "int"}, earlier))
     assert found in str(caught.value)
     assert caught.value.where == "sample-1.avsc"
 

@@ -30,6 +30,7 @@ NOT_JSON = "the value is not one JSON object"
 NOT_SCHEMA = "a field of the value does not fit the stream's value_schema"
 NOT_AVRO = "the value is not exactly one Avro record of the stream's avro_schema_file"
 NOT_BARE = f"{NOT_AVRO}; it begins like Confluent's wire format, which is not supported"
+NOT_ONE_SCHEMA = "the value is a record of several of the stream's Avro schemas, which give it different values"
 NOT_UTF8_TEXT = "a string in the value is not UTF-8"
 NO_CALENDAR = "a time in the value is outside of the years 1 to 9999"
 
@@ -173,6 +174,7 @@ def _avro(records: DataFrame, stream: Stream) -> DataFrame:
         F.when(value.isNull(), TOMBSTONE)
         .when(~avro_exact(found, value) & (F.substring(value, 1, 1) == b"\0") & (F.length(value) > 5), NOT_BARE)
         .when(~avro_exact(found, value), NOT_AVRO)
+        .when(found["event"].isNull(), NOT_ONE_SCHEMA)
         .when(any_value(found["event"], kind, (StringType,), lambda text, _: ~F.is_valid_utf8(text)), NOT_UTF8_TEXT)
         .when(outside_calendar(found["event"], kind), NO_CALENDAR)
     )
