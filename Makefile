@@ -70,7 +70,7 @@ classes: install
 test: install postgres prometheus helm browser ## Run the default tests against a real Kafka, S3 server and Spark: 12 minutes (TESTS=path: some; WORKERS=0: one process)
 	$(BIN)/python -u -m tests.run_tests --workers $(WORKERS) $(TESTS)
 
-test-all: install postgres prometheus helm browser ## Run both tiers of the tests, in an hour or more (TESTS=path: all of a part)
+test-all: install postgres prometheus helm browser ## Run both tiers of the tests, in an hour (TESTS=path: all of a part)
 	$(BIN)/python -u -m tests.run_tests --workers $(WORKERS) --mark "not soak" --limit-s 9000 $(TESTS)
 
 test-quick: install ## Run the tests that need no server, and one day from Kafka to its proof: three minutes at most
