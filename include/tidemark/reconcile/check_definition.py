@@ -86,7 +86,7 @@ def check_definition(spark: SparkSession, stream: Stream, folder: Path, *, table
             plain = [name for name in columns if not isinstance(good.schema[name].dataType, _NESTED)]
             published = good.select(*identity(F.current_date(), ""), *(f"`{name}`" for name in columns)).schema
     except ConfigError as error:
-        problems.append(ConfigError(error.problem, expected=error.expected, found=error.found, where=module))
+        problems.append(_found_in(module, error))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a user's module raises
         found = f"{type(error).__name__}: {_first_line(error)}"
         problems.append(ConfigError("transform fails", expected="a DataFrame", found=found, where=module))
@@ -134,8 +134,7 @@ def _event(stream: Stream, folder: Path, where: str) -> tuple[StructType | None,
         event = decoded_schema(stream)["event"].dataType
     except ConfigError as error:
         file = str(folder / str(error.where)) if stream.value_format == "avro" else where
-        wrong = ConfigError(error.problem, expected=error.expected, found=error.found, where=file, hint=error.hint)
-        return None, [wrong]
+        return None, [_found_in(file, error)]
     assert isinstance(event, StructType)
     return event, []
 
@@ -148,7 +147,7 @@ def _event_time(stream: Stream, schema: StructType, where: str) -> list[ConfigEr
         try:
             require_time(kind, stream, stream.event_time)
         except ConfigError as error:
-            problems.append(ConfigError(error.problem, expected=error.expected, found=error.found, where=where))
+            problems.append(_found_in(where, error))
     return problems
 
 
@@ -289,6 +288,11 @@ def _not_among(problem: str, found: str, allowed: list[str], where: str) -> Conf
     hint = did_you_mean(found, allowed)
     expected = f"one of: {', '.join(allowed)}" if allowed else "a name that there is, but there is none"
     return ConfigError(problem, expected=expected, found=found, where=where, hint=hint)
+
+
+def _found_in(file: str, error: ConfigError) -> ConfigError:
+    """The error with the file to mend; the applications know only the stream's name."""
+    return ConfigError(error.problem, expected=error.expected, found=error.found, where=file, hint=error.hint)
 
 
 def _first_line(error: BaseException) -> str:

@@ -18,14 +18,10 @@ from pyspark.sql.types import DataType, MapType, StructType
 from tidemark.core.errors import ConfigError
 from tidemark.definitions.stream import Stream
 from tidemark.spark.avro_pairs import AvroType, misreadings
-from tidemark.spark.fields import field, has_type, same_names
+from tidemark.spark.fields import EXACT_JSON, field, has_type, same_names
 from tidemark.spark.java import jvm, message_of
 
 _MARK_BYTES = 8
-_TO_THE_MICROSECOND = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
 
 
 def avro_type(stream: Stream) -> StructType:
@@ -78,17 +74,17 @@ def avro_parsed(stream: Stream, value: Column) -> Column:
     field is a mark computed from the value: too many or too few bytes move the mark. Avro fills new fields of a record
     of an earlier schema with their defaults. If several schemas read the bytes as different records, ``event`` is null.
     """
-    avro_type(stream)  # explains a refused schema, which from_avro does not
+    kind = avro_type(stream)  # explains a refused schema, which from_avro does not
     newest = _marked(stream.avro_schema)
     marked, options = F.concat(value, _mark(value)), {"mode": "PERMISSIVE", "avroSchema": newest}
     parsed = [from_avro(marked, writer, options) for writer in (newest, *map(_marked, stream.avro_earlier_schemas))]
     if len(parsed) == 1:
         return parsed[0]
     exact = F.filter(F.array(*parsed), lambda item: avro_exact(item, value))
-    maps = has_type(avro_type(stream), (MapType,))
+    maps = has_type(kind, (MapType,))
 
     def comparable(event: Column) -> Column:
-        return F.to_json(event, _TO_THE_MICROSECOND) if maps else event  # Spark can't compare maps
+        return F.to_json(event, EXACT_JSON) if maps else event  # Spark can't compare maps
 
     def one(found: Column) -> Column:
         events = F.transform(found, lambda item: comparable(item["event"]))

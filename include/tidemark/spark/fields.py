@@ -5,7 +5,19 @@ from functools import reduce
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    MapType,
+    NumericType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from tidemark.core.errors import ConfigError
 from tidemark.core.json_path import steps
@@ -14,6 +26,14 @@ from tidemark.core.json_path import steps
 STRICT_JSON = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 # By default a field "_corrupt_record" gets broken texts. No step of a path has this name.
 _ANY_NAME = {**STRICT_JSON, "columnNameOfCorruptRecord": "'"}
+# Options of to_json for values that are compared. By itself it leaves nulls out, and writes times to the ms.
+EXACT_JSON = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+# Types of one value that JSON has a form for, and Iceberg can store. STRING is one of them without a collation only.
+SCALARS = (BinaryType, BooleanType, DateType, NumericType, TimestampNTZType, TimestampType)
 ValueTest = Callable[[Column, DataType], Column]
 
 

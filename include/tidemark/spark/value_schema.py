@@ -4,38 +4,16 @@ from collections.abc import Iterator
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    DateType,
-    DecimalType,
-    MapType,
-    NumericType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StringType, StructType
 
 from tidemark.core.errors import ConfigError
 from tidemark.core.text import excerpt, quoted
 from tidemark.definitions.stream import Stream
-from tidemark.spark.fields import parts, same_names
+from tidemark.spark.fields import SCALARS, parts, same_names
 from tidemark.spark.java import message_of
 
 MARK = "_tidemark"  # a field that decoding adds to each list of values
-_READ = (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DateType,
-    NumericType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+_READ = (*SCALARS, ArrayType, StructType)
 
 
 def value_schema(stream: Stream) -> StructType:

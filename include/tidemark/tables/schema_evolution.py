@@ -14,11 +14,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import (
     AnsiIntervalType,
     ArrayType,
-    BinaryType,
-    BooleanType,
     CalendarIntervalType,
     DataType,
-    DateType,
     DecimalType,
     DoubleType,
     FloatType,
@@ -26,31 +23,17 @@ from pyspark.sql.types import (
     LongType,
     MapType,
     NullType,
-    NumericType,
     StringType,
     StructType,
-    TimestampNTZType,
-    TimestampType,
     VariantType,
 )
 
 from tidemark.core.errors import ConfigError
 from tidemark.core.renames import Renamed
-from tidemark.spark.fields import parts
+from tidemark.spark.fields import SCALARS, parts
 
 _NULLABLE = ("nullable", "containsNull", "valueContainsNull")
-_STORED = (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DateType,
-    MapType,
-    NumericType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+_STORED = (*SCALARS, ArrayType, MapType, StringType, StructType)
 _TYPES = ("type", "elementType", "keyType", "valueType")
 
 

@@ -28,7 +28,7 @@ from tidemark.reconcile.results import ChangedRow, ChangedValue, DayDifference
 from tidemark.run import Run
 from tidemark.spark.calendar import TIMES
 from tidemark.spark.failures import cause_line
-from tidemark.spark.fields import has_type
+from tidemark.spark.fields import EXACT_JSON, has_type
 from tidemark.tables.columns import DAY
 from tidemark.tables.deduplicate import PLACE
 from tidemark.tables.iceberg import IcebergTable
@@ -39,12 +39,6 @@ from tidemark.tables.snapshots import published_at
 _logger = logging.getLogger(__name__)
 EXAMPLES_MAX = 5
 _BUCKET_BITS = 16  # offsets of a bucket, as a power of two
-# By itself Spark leaves nulls out, and writes times to the ms.
-_JSON = {
-    "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
 _NESTED = (ArrayType, MapType, StructType)
 _BUCKET = (DAY, "_topic_id", "_kafka_partition", "_bucket")
 
@@ -189,7 +183,7 @@ def _hashable(rows: DataFrame, name: str) -> tuple[Column, Column]:
     would give the same hash."""
     column = F.col(f"`{name}`")
     nested = isinstance(rows.schema[name].dataType, _NESTED)
-    return column.isNull(), F.to_json(column, _JSON) if nested else column
+    return column.isNull(), F.to_json(column, EXACT_JSON) if nested else column
 
 
 def _examples(
@@ -217,7 +211,7 @@ def _with_times_as_text(rows: DataFrame) -> DataFrame:
     times = [item for item in rows.schema if has_type(item.dataType, TIMES) and item.name != DAY]
     return rows.withColumns(
         {
-            item.name: F.to_json(f"`{item.name}`", _JSON)
+            item.name: F.to_json(f"`{item.name}`", EXACT_JSON)
             if isinstance(item.dataType, _NESTED)
             else F.col(f"`{item.name}`").cast("string")
             for item in times
